@@ -1,0 +1,1 @@
+"""What is neither method nor data: devices, repeated steps, files, progress."""
