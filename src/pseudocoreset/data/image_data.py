@@ -2,13 +2,19 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from pseudocoreset.errors import UserError
+
+
+@lru_cache(maxsize=64)
+def _column(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "c 1 1"]:
+    """Channel values to multiply images by; kept, since a CUDA graph may not copy from the host."""
+    return torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -21,18 +27,14 @@ class Normalisation:
     def apply(self, images: UInt8[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         """Bytes to normalised floats, on the device they are on."""
         # x / 255 / std − mean / std as one multiply and one add.
-        scale = [1 / (255 * s) for s in self.std]
-        shift = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
-        return images * self._column(scale, images) + self._column(shift, images)
+        scale = tuple(1 / (255 * s) for s in self.std)
+        shift = tuple(-m / s for m, s in zip(self.mean, self.std, strict=True))
+        return images * _column(scale, images.device) + _column(shift, images.device)
 
     def invert(self, images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
         """Normalised floats to bytes that can be looked at, clipped to what a pixel can show."""
-        pixels = images * self._column(self.std, images) + self._column(self.mean, images)
+        pixels = images * _column(self.std, images.device) + _column(self.mean, images.device)
         return (pixels * 255).round().clamp(0, 255).to(torch.uint8)
-
-    @staticmethod
-    def _column(values: "list[float] | tuple[float, ...]", like: Tensor) -> Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=like.device).view(-1, 1, 1)
 
     @staticmethod
     def measured(images: UInt8[Tensor, "n c h w"]) -> "Normalisation":
@@ -107,7 +109,7 @@ class ImageData:
             if split is not None:
                 for tensor in (split.images, split.labels):
                     digest.update(repr(tuple(tensor.shape)).encode())
-                    digest.update(tensor.cpu().contiguous().numpy())
+                    digest.update(tensor.cpu().contiguous().numpy().data)
         digest.update(repr((self.class_names, self.normalisation)).encode())
         return digest.hexdigest()
 

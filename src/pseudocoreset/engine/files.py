@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from pseudocoreset.errors import UserError
 
 
 @contextmanager
@@ -19,6 +22,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     A reader, or a process that starts after a crash, sees the old file or the whole new one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left_behind in path.parent.glob(f".{path.name}.*.part"):  # by a process that was killed
+        left_behind.unlink(missing_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)
     part = Path(name)
@@ -51,3 +56,25 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     arrays = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path) as part:
         save_file(arrays, part, {"pseudocoreset": json.dumps(metadata, allow_nan=False)})
+
+
+@contextmanager
+def open_tensors(path: Path, what: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Open a safetensors file of ours: its tensors, to be read lazily, and its metadata.
+
+    `what` names the kind of file ("a coreset") in the sentence that refuses another.
+    """
+    try:
+        opened = safe_open(path, "pt")
+        with opened as tensors:
+            text = (tensors.metadata() or {}).get("pseudocoreset")
+            if text is None:
+                raise UserError(f"{path} was not written by pseudocoreset: give {what}.")
+            metadata = json.loads(text)
+            if metadata.get("kind") != what:
+                raise UserError(f"{path} holds {metadata.get('kind')}: give {what}.")
+            yield tensors, metadata
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: give the path of {what}.") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} can't be read as {what} ({error}): make it again.") from None

@@ -1,0 +1,1 @@
+"""Bayesian pseudocoresets: a large labelled data set as a handful of synthetic images."""

@@ -1,0 +1,154 @@
+"""The checks that all readers share, and the one place where an `ImageData` is put together."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from pseudocoreset.data.image_data import ImageData, Normalisation, Split
+from pseudocoreset.errors import UserError
+
+# Called with (files done, files in all, what they are) while many files are read.
+Progress = Callable[[int, int, str], None]
+
+
+def require_folder(path: Path, contents: str) -> None:
+    """Refuse a folder that isn't there; `contents` says what it should hold."""
+    if not path.is_dir():
+        raise UserError(f"{path}: no such folder; give one that holds {contents}.")
+
+
+def require_file(path: Path) -> None:
+    """Refuse a file that isn't there."""
+    if not path.is_file():
+        raise UserError(f"{path}: the file is missing; get or unpack the data set again.")
+
+
+def find_folder(root: Path, places: Sequence[str], files: Sequence[str]) -> Path | None:
+    """The folder that is or looks like what an archive unpacks to: `root` or a place in it."""
+    folders = [root, *(root / place for place in places)]
+    for folder in folders:
+        if any((folder / name).is_file() for name in files):
+            return folder
+    # An unpacked folder with every file gone: reading it will name the first that is missing.
+    return next((folder for folder in folders if folder.is_dir() and folder.name in places), None)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file that aren't blank."""
+    require_file(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{path}: expected UTF-8 text, found other bytes; get or unpack the data set again."
+        ) from None
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def read_class_names(path: Path, classes: int) -> tuple[str, ...]:
+    """The class names in a text file of one a line."""
+    return check_class_names(path, read_lines(path), classes)
+
+
+def check_class_names(path: Path, names: Sequence[str], classes: int) -> tuple[str, ...]:
+    """Refuse a file that doesn't name every class."""
+    if len(names) != classes:
+        raise UserError(
+            f"{path}: expected {classes} class names, found {len(names)}; "
+            "get or unpack the data set again."
+        )
+    return tuple(names)
+
+
+def make_split(
+    source: "Path | str",
+    images: npt.NDArray[np.uint8],
+    labels: npt.NDArray[np.integer],
+    classes: int,
+) -> Split:
+    """A `Split` of images (n×c×h×w) and labels, once they are known to fit each other."""
+    if len(images) != len(labels):
+        raise UserError(
+            f"{source}: {len(images)} images and {len(labels)} labels don't match; "
+            "give one label an image."
+        )
+    if len(labels) == 0:
+        raise UserError(f"{source}: holds no images; give at least one a class.")
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise UserError(
+            f"{source}: label {labels[wrong[0]]} of image {wrong[0]} is out of range; "
+            f"expected 0 to {classes - 1}, so correct it or get the file again."
+        )
+    return Split(
+        torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels.astype(np.int64))
+    )
+
+
+def make_image_data(
+    name: str,
+    source: "Path | str",
+    train: Split,
+    test: Split,
+    class_names: Sequence[str],
+    *,
+    normalisation: Normalisation | None = None,
+    mirror: bool = True,
+    image_size: int | None = None,
+) -> ImageData:
+    """The `ImageData` of two splits that fit each other, resized where a size is asked for."""
+    shape, test_shape = tuple(train.images.shape[1:]), tuple(test.images.shape[1:])
+    if shape[1] != shape[2] or shape[1] == 0 or shape[0] not in (1, 3):
+        raise UserError(
+            f"{source}: images are {describe(shape)}; expected square ones of 1 or 3 channels, so "
+            "crop or resize them first."
+        )
+    if shape != test_shape:
+        raise UserError(
+            f"{source}: training images are {describe(shape)} and test images "
+            f"{describe(test_shape)}; give both the same size and channels."
+        )
+    counts = torch.bincount(train.labels, minlength=len(class_names))
+    for count, class_name in zip(counts.tolist(), class_names, strict=True):
+        if count == 0:
+            raise UserError(
+                f"{source}: class {class_name!r} has no training image; add some or remove it."
+            )
+    if image_size is not None:
+        train, test = (Split(resize(s.images, image_size), s.labels) for s in (train, test))
+    return ImageData(
+        name,
+        train,
+        test,
+        # Names of folders can hold bytes that no terminal or file takes.
+        tuple(text.encode(errors="replace").decode() for text in class_names),
+        normalisation or Normalisation.measured(train.images),
+        mirror,
+    )
+
+
+def describe(shape: Sequence[int]) -> str:
+    """A c×h×w shape in words."""
+    channels, height, width = shape
+    return f"{height}×{width} with {channels} channel{'' if channels == 1 else 's'}"
+
+
+def resize(images: UInt8[Tensor, "n c h w"], side: int) -> UInt8[Tensor, "n c s s"]:
+    """Images of another size, bilinear and antialiased, as Pillow resizes them."""
+    if images.shape[-1] == side:
+        return images
+    # In blocks, so that the floats take little memory.
+    blocks = [
+        interpolate(block.float(), (side, side), mode="bilinear", antialias=True)
+        .round()
+        .clamp(0, 255)
+        .to(torch.uint8)
+        for block in torch.split(images, 1024)
+    ]
+    return torch.cat(blocks)

@@ -1,0 +1,32 @@
+"""How long work tells of itself, without knowing who listens."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+
+class Task(Protocol):
+    """One piece of long work, under way."""
+
+    def advance(self, **figures: float) -> None:
+        """One more step is done; `figures` (a loss, an accuracy) are worth showing."""
+
+
+class Progress(Protocol):
+    """Whoever listens: a progress bar, or nobody."""
+
+    def task(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Task]:
+        """Begin a piece of work of `total` steps, `done` of which were done before."""
+
+
+class _Silent:
+    def task(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Task]:  # noqa: ARG002
+        return nullcontext(_SilentTask())
+
+
+class _SilentTask:
+    def advance(self, **figures: float) -> None:
+        pass
+
+
+SILENT: Progress = _Silent()
+"""For callers that want no progress."""

@@ -1,0 +1,176 @@
+import os
+from unittest import mock
+
+import numpy as np
+import pytest
+from make_data import make_tiny_imagenet, smooth
+from PIL import Image
+
+from pseudocoreset.data import image_cache, load_data
+from pseudocoreset.errors import UserError
+
+CACHE = "pseudocoreset-tiny-imagenet-64.safetensors"
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home-cache"))
+    make_tiny_imagenet(tmp_path / "tiny-imagenet-200")
+    return tmp_path / "tiny-imagenet-200"
+
+
+def load(tree, **options):
+    """The data, and whether they were decoded."""
+    calls = []
+    data = load_data(f"tiny-imagenet:{tree}", progress=lambda *c: calls.append(c), **options)
+    return data, bool(calls)
+
+
+def error(tree):
+    with pytest.raises(UserError) as raised:
+        load(tree)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_the_images_are_those_that_pillow_decodes(tree):
+    data, _ = load(tree.parent)
+    assert data.class_names == ("goldfish", "bee")  # n01, n02
+    assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.test.labels.tolist() == [1, 0]  # in the order of val_annotations.txt
+    assert data.normalisation.mean == (0.485, 0.456, 0.406)
+    files = [
+        tree / "train" / f"n0{c}" / "images" / f"n0{c}_{n}.JPEG" for c in (1, 2) for n in range(3)
+    ]
+    for image, file in zip(data.train.images.numpy(), files, strict=True):
+        with Image.open(file) as opened:
+            assert opened.mode == ("L" if file.name == "n02_1.JPEG" else "RGB")
+            assert np.array_equal(image.transpose(1, 2, 0), np.asarray(opened.convert("RGB")))
+
+
+def test_images_are_resized(tree):
+    data, _ = load(tree, image_size=32)
+    assert data.train.images.shape == (6, 3, 32, 32)
+    assert data.test.images.shape == (2, 3, 32, 32)
+
+
+def test_the_second_time_nothing_is_decoded(tree):
+    first, decoded = load(tree)
+    assert decoded
+    assert (tree / CACHE).is_file()
+    second, decoded = load(tree)
+    assert not decoded
+    assert second.fingerprint == first.fingerprint
+
+
+def test_a_replaced_image_is_seen(tree):
+    before, _ = load(tree)
+    path = tree / "val" / "images" / "val_0.JPEG"
+    status = path.stat()
+    smooth(seed=77).save(path, quality=95)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    after, decoded = load(tree)
+    assert decoded
+    assert after.fingerprint != before.fingerprint
+
+
+def test_a_damaged_cache_is_rebuilt(tree):
+    whole, _ = load(tree)
+    content = (tree / CACHE).read_bytes()
+    damaged = [content[:length] for length in (0, 7, 100, len(content) // 2, len(content) - 1)]
+    for place in [*range(0, 400, 13), len(content) // 2, len(content) - 1]:
+        flipped = bytearray(content)
+        flipped[place] ^= 1
+        damaged.append(bytes(flipped))
+    for bad in damaged:
+        (tree / CACHE).write_bytes(bad)
+        data, decoded = load(tree)
+        # A flip in the header's padding changes nothing, and need not be noticed.
+        assert data.fingerprint == whole.fingerprint
+        assert decoded or bad[400:] == content[400:]
+    (tree / CACHE).write_bytes(damaged[-1])  # the last pixel
+    assert load(tree)[1]
+    assert (tree / CACHE).read_bytes() == content
+    assert not load(tree)[1]
+
+
+def test_the_cache_of_other_code_is_rebuilt(tree):
+    load(tree)
+    with mock.patch.object(image_cache, "VERSION", image_cache.VERSION + 1):
+        assert load(tree)[1]
+
+
+def test_a_tree_that_cannot_be_written_is_cached_at_home(tree):
+    write = image_cache.write_tensors
+
+    def refuse_tree(path, *rest):
+        if path.is_relative_to(tree):
+            raise PermissionError(13, "Permission denied", str(path))
+        write(path, *rest)
+
+    with mock.patch.object(image_cache, "write_tensors", refuse_tree):
+        assert load(tree)[1]
+    assert not (tree / CACHE).exists()
+    assert len(list((tree.parent / "home-cache" / "pseudocoreset").iterdir())) == 1
+    assert not load(tree)[1]
+
+
+def test_without_any_place_for_a_cache_it_still_loads(tree):
+    with mock.patch.object(image_cache, "write_tensors", side_effect=OSError(28, "No space left")):
+        assert len(load(tree)[0].train) == 6
+
+
+@pytest.mark.parametrize("damage", ["truncated", "not an image"])
+def test_a_corrupt_jpeg_is_named(tree, damage):
+    path = tree / "train" / "n01" / "images" / "n01_1.JPEG"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] if damage == "truncated" else b"hello")
+    assert f"{path}: expected an image file" in error(tree)
+
+
+def test_an_image_of_another_size_is_named(tree):
+    path = tree / "train" / "n01" / "images" / "n01_1.JPEG"
+    smooth(32).save(path)
+    assert f"{path}: expected 64×64 pixels, found 32×32" in error(tree)
+
+
+@pytest.mark.parametrize(
+    "name", ["words.txt", "val/val_annotations.txt", "train/n01/images/n01_0.JPEG"]
+)
+def test_a_missing_file(tree, name):
+    (tree / name).unlink()
+    message = error(tree)
+    assert name.split("/images")[0].replace("n01", "n0") in message.replace("n02", "n0")
+
+
+def test_a_class_without_an_image(tree):
+    folder = tree / "train" / "n01" / "images"
+    for path in folder.iterdir():
+        path.unlink()
+    assert f"{folder}: has no image" in error(tree)
+    folder.rmdir()
+    assert f"{folder}: the folder is missing" in error(tree)
+
+
+@pytest.mark.parametrize("line", ["val_9.JPEG\tn01\t0", "val_0.JPEG\tn09\t0", "val_0.JPEG"])
+def test_an_annotation_of_what_is_not_there(tree, line):
+    (tree / "val" / "val_annotations.txt").write_text(line)
+    assert "val_annotations.txt: the line" in error(tree)
+
+
+def test_an_image_without_annotation(tree):
+    (tree / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn02\t0\n")
+    assert "val_annotations.txt: has no line for" in error(tree)
+    assert "val_1.JPEG" in error(tree)
+
+
+def test_a_class_without_words_and_a_file_that_is_no_jpeg(tree):
+    (tree / "words.txt").write_text("n01\tgoldfish\n")
+    assert "words.txt: has no line for class n02" in error(tree)
+    make_words = "n01\tgoldfish\nn02\tbee\n"
+    (tree / "words.txt").write_text(make_words)
+    path = tree / "val" / "images" / "notes.txt"
+    path.write_text("x")
+    assert f"{path}: expected only JPEG files" in error(tree)
+    (tree / "wnids.txt").write_text("\n")
+    assert "wnids.txt: expected one class id a line" in error(tree)
