@@ -1,0 +1,96 @@
+"""A network as a pure function of its weights, of which there may be many sets."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .init import UniformInit, rebuilt_weights
+from .weights import Layout, Weights
+
+
+class Net:
+    """An architecture for one image size and number of classes; it holds no weights.
+
+    `spec` is the canonical name, from which `make_net` makes the same network again. All
+    parameters count, in the order of `named_parameters`: convolution's weight, its bias, norm's
+    weight, its bias, ..., classifier's weight and bias.
+
+    `apply` and `train` neither wait for the device nor look at values, so they can be compiled and
+    captured in a CUDA graph. Randomness inside a person's own module (dropout) comes from
+    PyTorch's global generator.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        build: Callable[[], nn.Module],
+        *,
+        channels: int,
+        image_size: int,
+        classes: int,
+        default_init: bool,
+    ) -> None:
+        self.spec = spec
+        self.channels = channels
+        self.image_size = image_size
+        self.classes = classes
+        self._build = build
+        # Skeletons that lend their forward pass and never their values, one in each mode, since
+        # changing a shared module's mode costs time and breaks compiled code. A person's own
+        # stays on the CPU: building or moving it on the meta device may fail or untie weights.
+        with torch.random.fork_rng(devices=[]), torch.device("meta" if default_init else "cpu"):
+            self._training = build().train()
+            self._testing = build().eval()
+        self._uniform_init = UniformInit(self._training) if default_init else None
+        self._params = Layout(self._training.named_parameters())
+        self._buffers = Layout(self._training.named_buffers())
+        self.num_params = self._params.length
+        self.num_buffers = self._buffers.length
+
+    def __repr__(self) -> str:
+        size = f"{self.channels}×{self.image_size}×{self.image_size}"
+        return f"Net({self.spec}, {size}, {self.classes} classes, {self.num_params:,} parameters)"
+
+    def build(self) -> nn.Module:
+        """A new module of the architecture on the CPU, with its own init from the global RNG."""
+        with torch.device("cpu"):
+            return self._build()
+
+    def init(self, generator: torch.Generator) -> Weights:
+        """Fresh random weights on the generator's device; the same state gives the same weights."""
+        if self._uniform_init is not None:
+            return self._uniform_init(generator)
+        return rebuilt_weights(self.build, generator)
+
+    def apply(
+        self, weights: Weights, images: Float[Tensor, "n c h w"]
+    ) -> Float[Tensor, "n classes"]:
+        """Logits in test mode; differentiable in the parameters and the images."""
+        tensors = self.unflatten(weights.params) | self._buffers.copies(weights.buffers)
+        logits: Tensor = functional_call(self._testing, tensors, (images,))
+        return logits
+
+    def train(
+        self, weights: Weights, images: Float[Tensor, "n c h w"]
+    ) -> tuple[Float[Tensor, "n classes"], Float[Tensor, " q"]]:
+        """Logits in training mode, and the buffers after it; the weights given stay as they are.
+
+        The new buffers carry no gradient. A network without buffers returns the empty ones given.
+        """
+        tensors = self.unflatten(weights.params) | self._buffers.copies(weights.buffers)
+        # functional_call writes what became of the buffers back into this dictionary.
+        logits: Tensor = functional_call(self._training, tensors, (images,))
+        if self.num_buffers == 0:
+            return logits, weights.buffers
+        return logits, self._buffers.vector(tensors).detach().to(weights.buffers.dtype)
+
+    def unflatten(self, params: Float[Tensor, " p"]) -> dict[str, Tensor]:
+        """The parameters by name, as views into the flat vector."""
+        return self._params.views(params)
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, " p"]:
+        """The flat vector of tensors by parameter name; the inverse of `unflatten`."""
+        return self._params.vector(tensors)
