@@ -1,0 +1,146 @@
+"""Differentiable siamese augmentation (DSA; Zhao and Bilen, 2021).
+
+One kind of change is drawn a call and its parameters an image. A draw is a value: applied to
+several batches, it changes each in the same way ("siamese"), and gradients flow to the images.
+
+Every kind is a special case of one formula (look elsewhere, recolour, blank a square), and the
+kinds not drawn get the parameters that change nothing. So the choice is made on the device: there
+is nothing to wait for, and one CUDA graph serves all kinds.
+"""
+
+from dataclasses import dataclass
+from math import pi
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from pseudocoreset.errors import UserError
+
+KINDS = ("color", "crop", "cutout", "flip", "scale", "rotate")
+
+BRIGHTNESS = 1.0  # added: U(−½, ½) of this
+SATURATION = 2.0  # factor about a pixel's channel mean: U(0, this)
+CONTRAST = 0.5  # factor about the image's mean: this + U(0, 1)
+CROP = 0.125  # shift by at most this share of the side
+CUTOUT = 0.5  # side of the square, as a share of the image's
+SCALE = 1.2  # factors U(1/this, this)
+ROTATE = 15.0  # degrees, either way
+
+
+class Draw(NamedTuple):
+    """The parameters of one augmentation of n images."""
+
+    warp: Float[Tensor, "n 2 3"]
+    """Where in the image each pixel of the result looks, as an affine map of [−1, 1]²."""
+    brightness: Float[Tensor, " n"]
+    saturation: Float[Tensor, " n"]
+    contrast: Float[Tensor, " n"]
+    hole: Float[Tensor, "n 2"]
+    """Top and left of the blanked square, in pixels."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """DSA with some of its kinds; with none of them, images pass unchanged."""
+
+    kinds: tuple[str, ...]
+
+    @staticmethod
+    def parse(option: str, mirror: bool) -> "Augmentation":
+        """Read `on`, `off` or `kind,kind`; `on` leaves out flips where they change the class."""
+        if option == "off":
+            return Augmentation(())
+        if option == "on":
+            return Augmentation(tuple(k for k in KINDS if mirror or k != "flip"))
+        kinds = tuple(option.split(","))
+        for kind in kinds:
+            if kind not in KINDS:
+                raise UserError(
+                    f"--dsa {option}: {kind!r} is no kind of augmentation; give on, off, or some "
+                    f"of {','.join(KINDS)}."
+                )
+        return Augmentation(kinds)
+
+    def __str__(self) -> str:
+        return ",".join(self.kinds) or "off"
+
+    def draw(self, number: int, size: int, generator: torch.Generator) -> Draw:
+        """Draw one kind, and its parameters for `number` images of side `size`."""
+        device = generator.device
+        chosen = torch.randint(max(len(self.kinds), 1), (1,), generator=generator, device=device)
+        unit = torch.rand(7, number, generator=generator, device=device)
+
+        def only(kind: str, value: Tensor, otherwise: float) -> Tensor:
+            if kind not in self.kinds:
+                return torch.full_like(value, otherwise)
+            return torch.where(chosen == self.kinds.index(kind), value, otherwise)
+
+        reach = int(size * CROP + 0.5)
+        shift = torch.floor(unit[0:2] * (2 * reach + 1)) - reach
+        shift = only("crop", shift * 2 / (size - 1), 0.0)
+        flip = only("flip", torch.where(unit[2] < 0.5, -1.0, 1.0), 1.0)
+        zoom = only("scale", 1 / SCALE + unit[3:5] * (SCALE - 1 / SCALE), 1.0)
+        angle = only("rotate", (unit[5] * 2 - 1) * (ROTATE * pi / 180), 0.0)
+        cos, sin = angle.cos(), angle.sin()
+        warp = torch.stack(
+            [
+                torch.stack([flip * zoom[0] * cos, -sin, shift[0]], 1),
+                torch.stack([sin, zoom[1] * cos, shift[1]], 1),
+            ],
+            1,
+        )
+        side = _hole_side(size)
+        centre = torch.floor(unit[0:2] * (size + 1 - side % 2))
+        hole = only("cutout", centre - side // 2, -2.0 * size)
+        return Draw(
+            warp,
+            brightness=only("color", (unit[0] - 0.5) * BRIGHTNESS, 0.0),
+            saturation=only("color", unit[1] * SATURATION, 1.0),
+            contrast=only("color", unit[2] + CONTRAST, 1.0),
+            hole=hole.T,
+        )
+
+    def apply(self, images: Float[Tensor, "n c h w"], draw: Draw) -> Float[Tensor, "n c h w"]:
+        """The images changed by a draw; differentiable in them."""
+        if not self.kinds:
+            return images
+        if not {"crop", "flip", "scale", "rotate"}.isdisjoint(self.kinds):
+            grid = F.affine_grid(draw.warp.to(images.dtype), list(images.shape), align_corners=True)
+            images = F.grid_sample(images, grid, align_corners=True)
+        if "color" in self.kinds:
+            images = _recolour(images, draw)
+        if "cutout" in self.kinds:
+            images = images * _outside_hole(images.shape[-1], draw.hole)
+        return images
+
+    def __call__(
+        self, images: Float[Tensor, "n c h w"], generator: torch.Generator
+    ) -> Float[Tensor, "n c h w"]:
+        """Draw and apply, for images that need no twin."""
+        if not self.kinds:
+            return images
+        return self.apply(images, self.draw(len(images), images.shape[-1], generator))
+
+
+def _hole_side(size: int) -> int:
+    return int(size * CUTOUT + 0.5)
+
+
+def _recolour(images: Tensor, draw: Draw) -> Tensor:
+    def column(values: Tensor) -> Tensor:
+        return values.to(images.dtype).view(-1, 1, 1, 1)
+
+    images = images + column(draw.brightness)
+    grey = images.mean(1, keepdim=True)
+    images = (images - grey) * column(draw.saturation) + grey
+    mean = images.mean((1, 2, 3), keepdim=True)
+    return (images - mean) * column(draw.contrast) + mean
+
+
+def _outside_hole(size: int, hole: Tensor) -> Tensor:
+    place = torch.arange(size, device=hole.device)
+    inside = (place >= hole[:, :, None]) & (place < hole[:, :, None] + _hole_side(size))
+    return ~(inside[:, 0, None, :, None] & inside[:, 1, None, None, :])

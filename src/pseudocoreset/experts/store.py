@@ -1,0 +1,191 @@
+"""Expert trajectories on disk: `index.json` and one safetensors file a trajectory.
+
+A trajectory is a matrix `params` (snapshots × parameters), and `buffers` where the network has
+some; row r is the state after `first_epoch + r` epochs. Files appear whole or not at all, and a
+snapshot is read as one row, whatever the size of the store.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from pseudocoreset.engine.files import open_tensors, write_json, write_tensors
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.errors import UserError
+from pseudocoreset.nets import Net, Weights, make_net
+
+FORMAT = 1
+TRAJECTORY = "an expert trajectory"
+
+
+@dataclass(frozen=True)
+class StoreIdentity:
+    """What all trajectories of a store share; anything else is another store."""
+
+    data: str
+    fingerprint: str
+    holdout: int
+    net: str
+    channels: int
+    image_size: int
+    classes: int
+    epochs: int
+    first_epoch: int
+    lr: float
+    batch: int
+    dsa: str
+    half: bool
+    seed: int
+
+    def make_net(self) -> Net:
+        """The network whose weights the store holds."""
+        return make_net(
+            self.net, channels=self.channels, image_size=self.image_size, classes=self.classes
+        )
+
+
+class ExpertStore:
+    """A folder of expert trajectories."""
+
+    def __init__(self, path: Path, identity: StoreIdentity) -> None:
+        self.path = path
+        self.identity = identity
+
+    @staticmethod
+    def open(path: Path | str) -> "ExpertStore":
+        """Open a store that exists."""
+        path = Path(path)
+        index = path / "index.json"
+        try:
+            content = json.loads(index.read_text(encoding="utf-8"))
+            if content["format"] != FORMAT:
+                raise UserError(
+                    f"{index} has format {content['format']} and this version reads {FORMAT}: "
+                    "train the experts again."
+                )
+            identity = StoreIdentity(**content["identity"])
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(
+                f"{path} is no expert store (it has no index.json): make one with "
+                "`pseudocoreset experts`."
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{index} can't be read as an expert store's index ({error}): train the experts "
+                "again into another folder."
+            ) from None
+        return ExpertStore(path, identity)
+
+    @staticmethod
+    def create(path: Path | str, identity: StoreIdentity) -> "ExpertStore":
+        """Open a store for writing, or begin one; a store of anything else is refused by name."""
+        path = Path(path)
+        if not (path / "index.json").exists():
+            write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
+            return ExpertStore(path, identity)
+        store = ExpertStore.open(path)
+        for field in fields(StoreIdentity):
+            there, here = getattr(store.identity, field.name), getattr(identity, field.name)
+            if there != here:
+                raise UserError(
+                    f"{path} holds experts with {field.name} {there}, not {here}: give another "
+                    "--out, or the settings it was begun with."
+                )
+        return store
+
+    @property
+    def first_epoch(self) -> int:
+        """The first epoch of which snapshots were kept; 0 is the init."""
+        return self.identity.first_epoch
+
+    @property
+    def last_epoch(self) -> int:
+        """The last epoch of each trajectory."""
+        return self.identity.epochs
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what the store is and of how many trajectories it holds."""
+        content = json.dumps([asdict(self.identity), len(self)], sort_keys=True)
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+    def __len__(self) -> int:
+        """The number of whole trajectories."""
+        return len(self.trajectories)
+
+    @cached_property
+    def trajectories(self) -> list[Path]:
+        """The whole trajectories when the store was opened, in the order of their numbers."""
+        return sorted(self.path.glob("trajectory-*.safetensors"))
+
+    def trajectory_path(self, number: int) -> Path:
+        """Where trajectory `number` is or will be."""
+        return self.path / f"trajectory-{number:04d}.safetensors"
+
+    def is_whole(self, number: int) -> bool:
+        """Whether trajectory `number` is there and can be read."""
+        try:
+            self.describe(self.trajectory_path(number))
+        except UserError:
+            return False
+        return True
+
+    def write(
+        self, number: int, snapshots: list[Weights], figures: Mapping[str, Any], net: Net
+    ) -> None:
+        """Store one trajectory, whole or not at all."""
+        dtype = torch.float16 if self.identity.half else torch.float32
+        tensors = {"params": torch.stack([s.params for s in snapshots]).to(dtype)}
+        if net.num_buffers:
+            tensors["buffers"] = torch.stack([s.buffers for s in snapshots])
+        metadata = {
+            "kind": TRAJECTORY,
+            "number": number,
+            "identity": asdict(self.identity),
+            **figures,
+        }
+        write_tensors(self.trajectory_path(number), tensors, metadata)
+        self.__dict__.pop("trajectories", None)
+
+    def describe(self, path: Path) -> dict[str, Any]:
+        """A trajectory's metadata: its number and how its training went."""
+        with open_tensors(path, TRAJECTORY) as (_, metadata):
+            return metadata
+
+    def snapshot(self, trajectory: Path, epoch: int, device: torch.device) -> Weights:
+        """The weights after `epoch` epochs; reads them and nothing else of the file."""
+        row = epoch - self.first_epoch
+        with open_tensors(trajectory, TRAJECTORY) as (tensors, _):
+            params: Float[Tensor, " p"] = tensors.get_slice("params")[row]
+            if "buffers" in tensors.keys():  # noqa: SIM118 - safetensors' object is no dict
+                buffers: Float[Tensor, " q"] = tensors.get_slice("buffers")[row]
+            else:
+                buffers = torch.zeros(0)
+        return Weights(params.to(device, torch.float32), buffers.to(device))
+
+    def draw(self, from_epoch: int, rng: Rng, device: torch.device) -> Weights:
+        """A snapshot drawn from all trajectories, epoch `from_epoch` or later."""
+        trajectory = self.trajectories[rng.choose(len(self))]
+        epoch = from_epoch + rng.choose(self.last_epoch - from_epoch + 1)
+        return self.snapshot(trajectory, epoch, device)
+
+    def require(self, first: int, last: int) -> None:
+        """Refuse, by name, a store that lacks some of the epochs from `first` to `last`."""
+        if not self.trajectories:
+            raise UserError(
+                f"{self.path} holds no whole trajectory yet: run `pseudocoreset experts` again."
+            )
+        if first < self.first_epoch or last > self.last_epoch:
+            raise UserError(
+                f"{self.path} holds epochs {self.first_epoch} to {self.last_epoch} and epochs "
+                f"{first} to {last} are needed: train experts that keep them, or give another "
+                "--from-epoch."
+            )

@@ -1,0 +1,134 @@
+"""Training experts: many networks on the whole training set, a snapshot an epoch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pseudocoreset.augment import Augmentation
+from pseudocoreset.data import ImageData
+from pseudocoreset.engine.device import choose_device
+from pseudocoreset.engine.progress import SILENT, Progress, Task
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.predictive import accuracy
+from pseudocoreset.experts.store import ExpertStore, StoreIdentity
+from pseudocoreset.nets import Net, Weights, make_net
+from pseudocoreset.training import SGD, RealImages, Training
+
+
+@dataclass(frozen=True)
+class ExpertSettings:
+    """How experts are trained and what is kept of them.
+
+    Args:
+        num: number of experts
+        epochs: epochs each is trained for
+        lr: learning rate of plain SGD
+        batch: images a step
+        dsa: augmentation: on, off, or kinds separated by commas
+        from_epoch: keep snapshots of this epoch and later ones (0 keeps the init too)
+        half: store snapshots in half precision
+    """
+
+    num: int = 20
+    epochs: int = 30
+    lr: float = 0.01
+    batch: int = 256
+    dsa: str = "on"
+    from_epoch: int = 0
+    half: bool = False
+
+
+def train_experts(
+    data: ImageData,
+    net: str,
+    out: Path | str,
+    settings: ExpertSettings | None = None,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> ExpertStore:
+    """Train `settings.num` networks on `data` and store their trajectories in the folder `out`.
+
+    Trajectories that are there already, whole, are kept: what was interrupted goes on.
+    """
+    settings = settings or ExpertSettings()
+    _check(settings)
+    place = choose_device(device)
+    network = make_net(
+        net, channels=data.channels, image_size=data.image_size, classes=data.classes
+    )
+    augmentation = Augmentation.parse(settings.dsa, data.mirror)
+    batch = min(settings.batch, len(data.train))
+    identity = StoreIdentity(
+        data=data.name,
+        fingerprint=data.fingerprint,
+        holdout=0 if data.holdout is None else len(data.holdout),
+        net=network.spec,
+        channels=data.channels,
+        image_size=data.image_size,
+        classes=data.classes,
+        epochs=settings.epochs,
+        first_epoch=settings.from_epoch,
+        lr=settings.lr,
+        batch=batch,
+        dsa=str(augmentation),
+        half=settings.half,
+        seed=seed,
+    )
+    store = ExpertStore.create(out, identity)
+    missing = [number for number in range(settings.num) if not store.is_whole(number)]
+    if not missing:
+        return store
+    rng = Rng(place, seed)
+    on_device = data.to(place)
+    source = RealImages(on_device.train, data.normalisation)
+    training = Training(network, SGD(settings.lr), source, augmentation, rng.device, batch=batch)
+    total, done = settings.num * settings.epochs, (settings.num - len(missing)) * settings.epochs
+    with progress.task("experts", total, done) as task:
+        for number in missing:
+            rng.reseed(seed, "expert", number)
+            snapshots, losses = _train_one(network, training, len(data.train), rng, identity, task)
+            score = accuracy(network, snapshots[-1], on_device.test, data.normalisation)
+            figures = {"train_loss": losses, "test_accuracy": score}
+            store.write(number, snapshots, figures, network)
+    return store
+
+
+def _train_one(
+    net: Net, training: Training, number: int, rng: Rng, identity: StoreIdentity, task: Task
+) -> tuple[list[Weights], list[float]]:
+    """One trajectory: the snapshots to keep, and the mean training loss of each epoch.
+
+    An epoch is as many whole batches as there are; the images left over differ from one epoch to
+    the next.
+    """
+    training.start(net.init(rng.device))
+    snapshots, losses = [], []
+    steps = number // identity.batch
+    for epoch in range(identity.epochs + 1):
+        if epoch:
+            order = torch.randperm(number, generator=rng.device, device=rng.device.device)
+            training.set_order(order)
+            training.run(steps)
+            losses.append(training.take("loss_sum") / steps)
+            share_correct = training.take("correct_sum") / steps
+            task.advance(loss=losses[-1], accuracy=share_correct)
+        if epoch >= identity.first_epoch:
+            snapshots.append(Weights(*(part.clone() for part in training.weights)))
+    return snapshots, losses
+
+
+def _check(settings: ExpertSettings) -> None:
+    for name in ("num", "epochs", "batch"):
+        if getattr(settings, name) < 1:
+            raise UserError(f"--{name} {getattr(settings, name)} is too small: give 1 or more.")
+    if not settings.lr > 0:
+        raise UserError(f"--lr {settings.lr} is not positive: give a learning rate such as 0.01.")
+    if not 0 <= settings.from_epoch <= settings.epochs:
+        raise UserError(
+            f"--from-epoch {settings.from_epoch} is not among the epochs 0 to {settings.epochs}: "
+            "give one of them."
+        )

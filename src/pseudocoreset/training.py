@@ -1,0 +1,204 @@
+"""The one inner loop: weights ← rule(weights, ∇ loss(batch)).
+
+Experts, MAP solutions, the steps behind an empirical covariance and SGHMC differ in the rule and in
+where the batches come from, and in nothing else. The loss is the *mean* cross-entropy of a batch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from pseudocoreset.augment import Augmentation
+from pseudocoreset.data import Normalisation, Split
+from pseudocoreset.engine.loop import Loop, State, compiled
+from pseudocoreset.nets import Net, Weights
+
+Vector = Float[Tensor, " p"]
+Batch = tuple[Float[Tensor, "b c h w"], Shaped[Tensor, "b ..."]]
+
+
+class Rule(Protocol):
+    """How a gradient moves the parameters."""
+
+    def slots(self, params: Vector) -> State:
+        """What the rule keeps between steps, at the start."""
+
+    def update(self, state: State, gradient: Vector, generator: torch.Generator) -> State:
+        """The new `params` and slots."""
+
+
+@dataclass(frozen=True)
+class SGD:
+    """θ ← θ − lr·∇."""
+
+    lr: float
+
+    def slots(self, params: Vector) -> State:  # noqa: ARG002
+        """Nothing is kept."""
+        return {}
+
+    def update(
+        self,
+        state: State,
+        gradient: Vector,
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> State:
+        """One step downhill."""
+        return {"params": state["params"] - self.lr * gradient}
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba, 2015) with its usual constants."""
+
+    lr: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    def slots(self, params: Vector) -> State:
+        """Both moments and the number of steps, which lives on the device as all else does."""
+        zeros = torch.zeros_like(params)
+        return {"first": zeros, "second": zeros.clone(), "count": params.new_zeros(())}
+
+    def update(
+        self,
+        state: State,
+        gradient: Vector,
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> State:
+        """One bias-corrected step."""
+        count = state["count"] + 1
+        first = torch.lerp(state["first"], gradient, 1 - self.beta1)
+        second = torch.lerp(state["second"], gradient * gradient, 1 - self.beta2)
+        scale = self.lr / (1 - self.beta1**count)
+        root = (second / (1 - self.beta2**count)).sqrt() + self.eps
+        params = state["params"] - scale * first / root
+        return {"params": params, "first": first, "second": second, "count": count}
+
+
+class Source(Protocol):
+    """Where a step's images come from."""
+
+    def __call__(self, state: State, index: Int64[Tensor, " b"] | None) -> Batch:
+        """The images at these positions, normalised, and their labels; all of them for None."""
+
+
+@dataclass(frozen=True)
+class RealImages:
+    """A data set, kept as bytes."""
+
+    split: Split
+    normalisation: Normalisation
+
+    def __call__(self, state: State, index: Int64[Tensor, " b"] | None) -> Batch:  # noqa: ARG002
+        """Normalise what is taken."""
+        images, labels = self.split.images, self.split.labels
+        if index is not None:
+            images, labels = images[index], labels[index]
+        return self.normalisation.apply(images), labels
+
+
+def coreset_images(state: State, index: Int64[Tensor, " b"] | None) -> Batch:
+    """The `images` and `labels` that the training was started with."""
+    images, labels = state["images"], state["labels"]
+    return (images, labels) if index is None else (images[index], labels[index])
+
+
+class Training:
+    """A network in training; start it, take steps, read its weights, start it again.
+
+    With a `batch`, step t takes that many images at the positions `order[t·batch …]`, round and
+    round; without one, all of them.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        rule: Rule,
+        source: Source,
+        augmentation: Augmentation,
+        generator: torch.Generator,
+        *,
+        batch: int | None = None,
+        observe: Callable[[State], State] | None = None,
+    ) -> None:
+        self._rule = rule
+        self._source = source
+        self._batch = batch
+        self._augmentation = augmentation
+        self._generator = generator
+        self._observe = observe
+        self._loop = Loop(self._step, generator)
+
+        def loss(
+            params: Tensor, buffers: Tensor, images: Tensor, labels: Tensor
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            logits, buffers = net.train(Weights(params, buffers), images)
+            return F.cross_entropy(logits, labels), logits.detach(), buffers
+
+        self._loss = compiled(loss, generator.device)
+
+    def start(self, weights: Weights, inputs: State | None = None) -> None:
+        """Begin at `weights`; `inputs` are what source and observer read from the state."""
+        params, buffers = weights
+        self._loop.load({"params": params, "buffers": buffers})
+        self._loop.load(self._rule.slots(params))
+        zero = params.new_zeros(())
+        self._loop.load({"loss_sum": zero, "correct_sum": zero, **(inputs or {})})
+
+    def set_order(self, order: Int64[Tensor, " n"]) -> None:
+        """From now on, take batches at these positions, from the first on."""
+        self._loop.load({"order": order, "step": order.new_zeros(())})
+
+    def run(self, steps: int) -> None:
+        """Take so many steps."""
+        self._loop.run(steps)
+
+    @property
+    def weights(self) -> Weights:
+        """The weights now; they change in place as the training goes on."""
+        return Weights(self.state["params"], self.state["buffers"])
+
+    @property
+    def state(self) -> State:
+        """All that the training holds: weights, the rule's slots, inputs, what was observed."""
+        return self._loop.state
+
+    def take(self, name: str) -> float:
+        """Read a running sum (`loss_sum`, `correct_sum`), wait for it, and set it to zero."""
+        value = float(self.state[name])
+        self.state[name].zero_()
+        return value
+
+    def _step(self, state: State) -> State:
+        changed: State = {}
+        index = None
+        if self._batch is not None:
+            order = state["order"]
+            place = state["step"] * self._batch + torch.arange(self._batch, device=order.device)
+            index = order[place % len(order)]
+            changed["step"] = state["step"] + 1
+        images, labels = self._source(state, index)
+        images = self._augmentation(images, self._generator)
+        params = state["params"].detach().requires_grad_()
+        with torch.enable_grad():
+            loss, logits, buffers = self._loss(params, state["buffers"], images, labels)
+            (gradient,) = torch.autograd.grad(loss, params)
+        changed |= self._rule.update(state, gradient, self._generator)
+        changed["buffers"] = buffers.detach()
+        changed["loss_sum"] = state["loss_sum"] + loss.detach()
+        changed["correct_sum"] = state["correct_sum"] + _share_correct(logits, labels)
+        if self._observe is not None:
+            changed |= self._observe({**state, **changed})
+        return changed
+
+
+def _share_correct(logits: Float[Tensor, "b k"], labels: Shaped[Tensor, "b ..."]) -> Tensor:
+    classes: Int64[Tensor, " b"] = labels if labels.ndim == 1 else labels.argmax(1)
+    return (logits.argmax(1) == classes).float().mean()
