@@ -6,6 +6,7 @@ from torch import Tensor
 
 from pseudocoreset.data import Normalisation, Split
 from pseudocoreset.nets import Net, Weights
+from pseudocoreset.posterior.sample import Posterior
 
 TEST_BATCH = 1000  # images a forward pass; with batch statistics, also what they are taken over
 
@@ -24,3 +25,14 @@ def accuracy(net: Net, weights: Weights, split: Split, normalisation: Normalisat
     """The share of images that one network classifies correctly."""
     predicted = logits_of(net, weights, split.images, normalisation).argmax(1)
     return float((predicted == split.labels).float().mean())
+
+
+def log_samples_of(posterior: Posterior, images: Tensor) -> Float[Tensor, "s n k"]:
+    """log p(class | image, sample) for images given as bytes, on the images' device."""
+    net = posterior.make_net()
+    outputs = []
+    for sample in posterior.samples():
+        weights = Weights(*(part.to(images.device) for part in sample))
+        logits = logits_of(net, weights, images, posterior.normalisation)
+        outputs.append(logits.log_softmax(1))
+    return torch.stack(outputs)

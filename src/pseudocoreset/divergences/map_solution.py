@@ -1,0 +1,63 @@
+"""The MAP solution of the coreset: a fresh network trained on it until its loss is small."""
+
+from dataclasses import dataclass
+
+import torch
+
+from pseudocoreset.divergences.base import Context, Points
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.nets import Weights
+from pseudocoreset.training import Adam, Training, coreset_images
+
+BLOCK = 10
+"""Steps between two looks at the loss; what is looked at is the mean over them."""
+
+
+@dataclass(frozen=True)
+class MapSolution:
+    """θ_u, and what it took to find it."""
+
+    weights: Weights
+    loss: float
+    steps: int
+    reached: bool
+
+
+class MapSolver:
+    """Adam on (u, ỹ) from a random init until the training loss is at most γ.
+
+    The loss is that of the augmented batches it trains on, averaged over a block of steps.
+    """
+
+    def __init__(self, context: Context, batch: int | None, rng: Rng) -> None:
+        self._net = context.net
+        self._settings = context.settings
+        self._batch = batch
+        self._rng = rng
+        self._training = Training(
+            context.net,
+            Adam(context.settings.lr_map),
+            coreset_images,
+            context.augmentation,
+            rng.device,
+            batch=batch,
+        )
+
+    def solve(self, coreset: Points) -> MapSolution:
+        """Train until γ is reached, or for as many steps as are allowed."""
+        start = self._net.init(self._rng.device)
+        self._training.start(start, {"images": coreset.images, "labels": coreset.labels})
+        steps, loss = 0, float("inf")
+        # A loss that is NaN ends the search too: it can't come back from there.
+        while loss > self._settings.gamma and steps < self._settings.max_map_steps:
+            if self._batch is not None:
+                self._training.set_order(random_order(len(coreset.images), self._rng))
+            self._training.run(BLOCK)
+            loss = self._training.take("loss_sum") / BLOCK
+            steps += BLOCK
+        return MapSolution(self._training.weights, loss, steps, loss <= self._settings.gamma)
+
+
+def random_order(number: int, rng: Rng) -> torch.Tensor:
+    """0 … number − 1 in random order, on the device."""
+    return torch.randperm(number, generator=rng.device, device=rng.device.device)

@@ -1,0 +1,112 @@
+"""A run on disk: configuration, metrics, checkpoint, coreset; what was begun can go on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pseudocoreset.engine.files import open_tensors, write_tensors, write_text
+from pseudocoreset.engine.loop import State
+from pseudocoreset.errors import UserError
+
+CHECKPOINT = "a checkpoint"
+EXTENDABLE = ("steps",)
+"""What may change when a run goes on: update i does not depend on how many are to follow."""
+
+
+class RunFolder:
+    """The folder of one distillation."""
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        """Begin the folder, or go on in it; a run of other settings is refused by name."""
+        self.path = path
+        config = json.loads(json.dumps(config))  # what a file would give back: lists, no tuples
+        if (path / "config.yaml").exists():
+            there = read_config(path)
+            for name in sorted(config.keys() | there.keys()):
+                if name not in EXTENDABLE and config.get(name) != there.get(name):
+                    raise UserError(
+                        f"{path} holds a run with {name} {there.get(name)}, not "
+                        f"{config.get(name)}: give another --out, or the settings it was begun "
+                        "with."
+                    )
+        write_text(path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+        self._pending: list[str] = []
+
+    @property
+    def coreset_path(self) -> Path:
+        """Where the coreset is."""
+        return self.path / "coreset.safetensors"
+
+    @property
+    def _metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def restore(self) -> tuple[int, State]:
+        """The last checkpoint: updates done, and all tensors; (0, {}) for a run not begun."""
+        path = self.path / "checkpoint.safetensors"
+        if not path.exists():
+            self._keep_metrics(0)
+            return 0, {}
+        with open_tensors(path, CHECKPOINT) as (tensors, metadata):
+            state = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+        self._keep_metrics(metadata["update"])
+        return metadata["update"], state
+
+    def log(self, figures: dict[str, float]) -> None:
+        """Note the figures of an update; they are written with the next checkpoint."""
+        self._pending.append(json.dumps(figures))
+
+    def checkpoint(self, update: int, state: State) -> None:
+        """Keep all that is needed to go on from here.
+
+        Metrics go first: a crash between the two leaves lines of updates that will be done again,
+        which `restore` drops.
+        """
+        if self._pending:
+            with self._metrics_path.open("a", encoding="utf-8") as file:
+                file.write("\n".join(self._pending) + "\n")
+            self._pending.clear()
+        metadata = {"kind": CHECKPOINT, "update": update}
+        write_tensors(self.path / "checkpoint.safetensors", state, metadata)
+
+    def metrics(self) -> list[dict[str, float]]:
+        """The figures of each update so far."""
+        return read_metrics(self.path)
+
+    def _keep_metrics(self, update: int) -> None:
+        kept = [row for row in read_metrics(self.path) if row["update"] <= update]
+        if kept or self._metrics_path.exists():
+            write_text(self._metrics_path, "".join(json.dumps(row) + "\n" for row in kept))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The resolved configuration of a run."""
+    file = path / "config.yaml"
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} is no run folder (it has no config.yaml): give the --out of a "
+            "`pseudocoreset distill`."
+        ) from None
+    except (OSError, ValueError, yaml.YAMLError):
+        config = None
+    if not isinstance(config, dict):
+        raise UserError(f"{file} can't be read as a run's configuration: begin another run.")
+    return config
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """The figures of each update of a run; a line cut short by a crash is left out."""
+    file = path / "metrics.jsonl"
+    if not file.exists():
+        return []
+    rows = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
