@@ -62,7 +62,8 @@ class Augmentation:
                     f"--dsa {option}: {kind!r} is no kind of augmentation; give on, off, or some "
                     f"of {','.join(KINDS)}."
                 )
-        return Augmentation(kinds)
+        # In one order and each once: a kind given twice would change nothing half of the time.
+        return Augmentation(tuple(kind for kind in KINDS if kind in kinds))
 
     def __str__(self) -> str:
         return ",".join(self.kinds) or "off"

@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     A reader, or a process that starts after a crash, sees the old file or the whole new one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left_behind in path.parent.glob(f".{path.name}.*.part"):  # by a process that was killed
+    # Left behind by a process that was killed; mkstemp puts eight characters in the middle.
+    for left_behind in path.parent.glob(f".{escape(path.name)}.????????.part"):
         left_behind.unlink(missing_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)
@@ -71,6 +73,8 @@ def open_tensors(path: Path, what: str) -> Iterator[tuple[Any, dict[str, Any]]]:
             if text is None:
                 raise UserError(f"{path} was not written by pseudocoreset: give {what}.")
             metadata = json.loads(text)
+            if not isinstance(metadata, dict):
+                raise ValueError("its metadata is no JSON object")
             if metadata.get("kind") != what:
                 raise UserError(f"{path} holds {metadata.get('kind')}: give {what}.")
             yield tensors, metadata

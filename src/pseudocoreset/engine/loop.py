@@ -30,12 +30,18 @@ class Loop:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def load(self, values: State) -> None:
-        """Set entries of the state; their shapes are fixed by the first call."""
+        """Set entries of the state; their shapes and types are fixed by the first call."""
         for name, value in values.items():
-            if name in self.state:
-                self.state[name].copy_(value)
-            else:
+            held = self.state.get(name)
+            if held is None:
                 self.state[name] = value.detach().clone()
+                continue
+            if held.shape != value.shape or held.dtype != value.dtype:  # copy_ would make it fit
+                raise ValueError(
+                    f"{name} is {tuple(held.shape)} of {held.dtype} and was given "
+                    f"{tuple(value.shape)} of {value.dtype}."
+                )
+            held.copy_(value)
 
     def run(self, times: int) -> None:
         """Take `times` steps."""
@@ -49,8 +55,14 @@ class Loop:
             self._graph.replay()
 
     def _advance(self) -> None:
-        # All is computed before anything is written: entries may be computed from one another.
-        for name, value in self._step(self.state).items():
+        # All is computed before anything is written: entries may be computed from one another,
+        # and one that is just another's old value must not be written over before it is read.
+        held = {value.untyped_storage().data_ptr() for value in self.state.values()}
+        changed = {
+            name: value.clone() if value.untyped_storage().data_ptr() in held else value
+            for name, value in self._step(self.state).items()
+        }
+        for name, value in changed.items():
             self.state[name].copy_(value)
 
     def _capture(self) -> torch.cuda.CUDAGraph:

@@ -4,17 +4,17 @@ from dataclasses import asdict, dataclass, fields
 from statistics import fmean, stdev
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
-
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData, Split
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.metrics import Scores, score
+from pseudocoreset.evaluation.metrics import Scores, predictive, reliability, score
 from pseudocoreset.evaluation.predictive import TEST_BATCH, log_samples_of
 from pseudocoreset.posterior import PROTOCOLS, Posterior, Protocol, sample_posterior
+
+SIGNS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
+"""What an evaluation keeps of a posterior's details."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Evaluation:
     """Scores over seeds; a seed is one posterior of the same coreset."""
 
     seeds: list[Scores]
-    posteriors: list[dict[str, Any]]
-    """The signs of how sampling went, one a seed."""
+    samplers: list[dict[str, Any]]
+    """Signs of how sampling went, one a seed: temperature told and kinetic, loss trace."""
+    reliability: dict[str, list[float]]
+    """Per bin of confidence: share of the images, confidence, accuracy; of the first seed."""
     protocol: dict[str, Any]
     coreset: dict[str, Any]
-    log_samples: Float[Tensor, "s n k"]
-    """The first seed's predictions, for pictures."""
 
     def mean(self, name: str) -> float:
         """The mean of a score over seeds."""
@@ -40,17 +40,18 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """What `evaluate --json` writes."""
-        names = [field.name for field in fields(Scores)]
         summary: dict[str, Any] = {}
-        for name in names:
-            summary[name] = self.mean(name)
-            summary[f"{name}_std"] = self.std(name)
-        signs = [
-            {"kinetic_temperature": details["kinetic_temperature"], "seed": details["seed"]}
-            for details in self.posteriors
-        ]
-        rows = [asdict(scores) | sign for scores, sign in zip(self.seeds, signs, strict=True)]
-        return {**summary, "seeds": rows, "protocol": self.protocol, "coreset": self.coreset}
+        for field in fields(Scores):
+            summary[field.name] = self.mean(field.name)
+            summary[f"{field.name}_std"] = self.std(field.name)
+        return {
+            **summary,
+            "seeds": [asdict(scores) for scores in self.seeds],
+            "protocol": self.protocol,
+            "coreset": self.coreset,
+            "samplers": self.samplers,
+            "reliability": self.reliability,
+        }
 
 
 def evaluate(
@@ -73,31 +74,31 @@ def evaluate(
     _check_match(coreset, data)
     place = choose_device(device)
     on_device = images.to(place)
-    scores, details, first, spec = [], [], None, ""
+    scores, samplers, bins = [], [], {}
     for seed in range(first_seed, first_seed + seeds):
         posterior = sample_posterior(
             coreset, net, protocol, seed=seed, device=device, progress=progress
         )
         log_samples = log_samples_of(posterior, on_device.images)
-        first = log_samples.cpu() if first is None else first
         scores.append(score(log_samples, on_device.labels))
-        details.append(posterior.details)
-        spec = posterior.net
-    assert first is not None
+        samplers.append({name: posterior.details[name] for name in SIGNS})
+        if seed == first_seed:
+            columns = reliability(predictive(log_samples).exp(), on_device.labels)
+            names = ("share", "confidence", "accuracy")
+            bins = {n: column.tolist() for n, column in zip(names, columns, strict=True)}
     stated = {
         **asdict(protocol),
-        "temperature": details[0]["temperature"],
-        "weight_decay": details[0]["decay"],
-        "net": spec,
+        "temperature": posterior.details["temperature"],
+        "weight_decay": posterior.details["decay"],
+        "net": posterior.net,
         "split": split,
         "images": len(images),
         "test_batch": TEST_BATCH,
         "device": device_name(place),
-        "versions": details[0]["versions"],
+        "versions": posterior.details["versions"],
     }
-    described = {"fingerprint": coreset.fingerprint, "images": len(coreset)}
-    described |= asdict(coreset.provenance)
-    return Evaluation(scores, details, stated, described, first)
+    described = {"fingerprint": coreset.fingerprint, "images": len(coreset), "ipc": coreset.ipc}
+    return Evaluation(scores, samplers, bins, stated, described | asdict(coreset.provenance))
 
 
 def score_posterior(posterior: Posterior, data: ImageData, split: str = "test") -> Scores:

@@ -8,7 +8,7 @@ snapshot is read as one row, whatever the size of the store.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ class StoreIdentity:
     """What all trajectories of a store share; anything else is another store."""
 
     data: str
+    holdout: int  # before the fingerprint, which follows from it: a refusal names the first
     fingerprint: str
-    holdout: int
     net: str
     channels: int
     image_size: int
@@ -77,7 +77,7 @@ class ExpertStore:
                 f"{path} is no expert store (it has no index.json): make one with "
                 "`pseudocoreset experts`."
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{index} can't be read as an expert store's index ({error}): train the experts "
                 "again into another folder."
@@ -86,20 +86,30 @@ class ExpertStore:
 
     @staticmethod
     def create(path: Path | str, identity: StoreIdentity) -> "ExpertStore":
-        """Open a store for writing, or begin one; a store of anything else is refused by name."""
+        """Open a store for writing, or begin one; a store of anything else is refused by name.
+
+        One without a trajectory (the learning rate was too large, say) is begun anew.
+        """
         path = Path(path)
-        if not (path / "index.json").exists():
+        store = ExpertStore(path, identity)
+        if (path / "index.json").exists():
+            there = ExpertStore.open(path)
+            if there.trajectories:
+                advice = "give another --out, or the settings it was begun with"
+                store._refuse_other(path, asdict(there.identity), advice)
+                return store
+        try:
             write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
-            return ExpertStore(path, identity)
-        store = ExpertStore.open(path)
-        for field in fields(StoreIdentity):
-            there, here = getattr(store.identity, field.name), getattr(identity, field.name)
-            if there != here:
-                raise UserError(
-                    f"{path} holds experts with {field.name} {there}, not {here}: give another "
-                    "--out, or the settings it was begun with."
-                )
+        except OSError as error:
+            raise UserError(f"{path} can't be written ({error}): give another --out.") from None
         return store
+
+    def _refuse_other(self, path: Path, identity: Mapping[str, Any], advice: str) -> None:
+        """Refuse, naming the difference, what is of another identity than this store."""
+        for name, here in asdict(self.identity).items():
+            there = identity.get(name)
+            if there != here:
+                raise UserError(f"{path} holds experts with {name} {there}, not {here}: {advice}.")
 
     @property
     def first_epoch(self) -> int:
@@ -131,12 +141,18 @@ class ExpertStore:
         return self.path / f"trajectory-{number:04d}.safetensors"
 
     def is_whole(self, number: int) -> bool:
-        """Whether trajectory `number` is there and can be read."""
+        """Whether trajectory `number` is there and can be read; another store's is refused."""
+        path = self.trajectory_path(number)
         try:
-            self.describe(self.trajectory_path(number))
+            metadata = self.describe(path)
         except UserError:
             return False
+        self._refuse_foreign(path, metadata)
         return True
+
+    def _refuse_foreign(self, trajectory: Path, metadata: Mapping[str, Any]) -> None:
+        advice = f"it is not of the store {self.path}, so take it away"
+        self._refuse_other(trajectory, metadata.get("identity", {}), advice)
 
     def write(
         self, number: int, snapshots: list[Weights], figures: Mapping[str, Any], net: Net
@@ -162,14 +178,19 @@ class ExpertStore:
 
     def snapshot(self, trajectory: Path, epoch: int, device: torch.device) -> Weights:
         """The weights after `epoch` epochs; reads them and nothing else of the file."""
+        self.require(epoch, epoch)
         row = epoch - self.first_epoch
-        with open_tensors(trajectory, TRAJECTORY) as (tensors, _):
+        with open_tensors(trajectory, TRAJECTORY) as (tensors, metadata):
+            self._refuse_foreign(trajectory, metadata)
             params: Float[Tensor, " p"] = tensors.get_slice("params")[row]
             if "buffers" in tensors.keys():  # noqa: SIM118 - safetensors' object is no dict
                 buffers: Float[Tensor, " q"] = tensors.get_slice("buffers")[row]
             else:
                 buffers = torch.zeros(0)
-        return Weights(params.to(device, torch.float32), buffers.to(device))
+            # Copies: a slice is a view of the mapped file, which it would keep open.
+            return Weights(
+                params.to(device, torch.float32, copy=True), buffers.to(device, copy=True)
+            )
 
     def draw(self, from_epoch: int, rng: Rng, device: torch.device) -> Weights:
         """A snapshot drawn from all trajectories, epoch `from_epoch` or later."""

@@ -1,6 +1,7 @@
 """Training experts: many networks on the whole training set, a snapshot an epoch."""
 
 from dataclasses import dataclass
+from math import inf, isfinite
 from pathlib import Path
 
 import torch
@@ -90,7 +91,9 @@ def train_experts(
     with progress.task("experts", total, done) as task:
         for number in missing:
             rng.reseed(seed, "expert", number)
-            snapshots, losses = _train_one(network, training, len(data.train), rng, identity, task)
+            snapshots, losses = _train_one(
+                number, network, training, len(data.train), rng, identity, task
+            )
             score = accuracy(network, snapshots[-1], on_device.test, data.normalisation)
             figures = {"train_loss": losses, "test_accuracy": score}
             store.write(number, snapshots, figures, network)
@@ -98,7 +101,13 @@ def train_experts(
 
 
 def _train_one(
-    net: Net, training: Training, number: int, rng: Rng, identity: StoreIdentity, task: Task
+    expert: int,
+    net: Net,
+    training: Training,
+    images: int,
+    rng: Rng,
+    identity: StoreIdentity,
+    task: Task,
 ) -> tuple[list[Weights], list[float]]:
     """One trajectory: the snapshots to keep, and the mean training loss of each epoch.
 
@@ -107,26 +116,41 @@ def _train_one(
     """
     training.start(net.init(rng.device))
     snapshots, losses = [], []
-    steps = number // identity.batch
+    steps = images // identity.batch
     for epoch in range(identity.epochs + 1):
         if epoch:
-            order = torch.randperm(number, generator=rng.device, device=rng.device.device)
+            order = torch.randperm(images, generator=rng.device, device=rng.device.device)
             training.set_order(order)
             training.run(steps)
             losses.append(training.take("loss_sum") / steps)
             share_correct = training.take("correct_sum") / steps
+            _refuse_divergence(expert, epoch, losses[-1], training.weights, identity)
             task.advance(loss=losses[-1], accuracy=share_correct)
         if epoch >= identity.first_epoch:
             snapshots.append(Weights(*(part.clone() for part in training.weights)))
     return snapshots, losses
 
 
+def _refuse_divergence(
+    expert: int, epoch: int, loss: float, weights: Weights, identity: StoreIdentity
+) -> None:
+    """Stop an expert whose loss, or whose weights as they are stored, are not finite."""
+    stored = weights.params.half() if identity.half else weights.params
+    if not isfinite(loss) or not bool(stored.isfinite().all()):
+        raise UserError(
+            f"expert {expert} diverged in epoch {epoch} (loss {loss:.3g}): give a smaller --lr "
+            f"than {identity.lr}."
+        )
+
+
 def _check(settings: ExpertSettings) -> None:
     for name in ("num", "epochs", "batch"):
         if getattr(settings, name) < 1:
             raise UserError(f"--{name} {getattr(settings, name)} is too small: give 1 or more.")
-    if not settings.lr > 0:
-        raise UserError(f"--lr {settings.lr} is not positive: give a learning rate such as 0.01.")
+    if not 0 < settings.lr < inf:
+        raise UserError(
+            f"--lr {settings.lr} is not a positive number: give a learning rate such as 0.01."
+        )
     if not 0 <= settings.from_epoch <= settings.epochs:
         raise UserError(
             f"--from-epoch {settings.from_epoch} is not among the epochs 0 to {settings.epochs}: "
