@@ -6,7 +6,7 @@ where the batches come from, and in nothing else. The loss is the *mean* cross-e
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int64, Shaped
@@ -22,6 +22,7 @@ Vector = Float[Tensor, " p"]
 Batch = tuple[Float[Tensor, "b c h w"], Shaped[Tensor, "b ..."]]
 
 
+@runtime_checkable
 class Rule(Protocol):
     """How a gradient moves the parameters."""
 
@@ -82,6 +83,7 @@ class Adam:
         return {"params": params, "first": first, "second": second, "count": count}
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where a step's images come from."""
 

@@ -1,7 +1,7 @@
 """What every method is to the loop: something that gives the gradient of one update."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Shaped
@@ -37,6 +37,7 @@ class Estimate:
     info: dict[str, float] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Divergence(Protocol):
     """How far the coreset's posterior is from the data's, by its gradient."""
 

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from pseudocoreset.errors import UserError
 
+ANY = "a file of pseudocoreset"
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
@@ -61,7 +63,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 @contextmanager
-def open_tensors(path: Path, what: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Open a safetensors file of ours: its tensors, to be read lazily, and its metadata.
 
     `what` names the kind of file ("a coreset") in the sentence that refuses another.
@@ -75,7 +77,7 @@ def open_tensors(path: Path, what: str) -> Iterator[tuple[Any, dict[str, Any]]]:
             metadata = json.loads(text)
             if not isinstance(metadata, dict):
                 raise ValueError("its metadata is no JSON object")
-            if metadata.get("kind") != what:
+            if metadata.get("kind") != what and what != ANY:
                 raise UserError(f"{path} holds {metadata.get('kind')}: give {what}.")
             yield tensors, metadata
     except FileNotFoundError:

@@ -1,9 +1,10 @@
 """How long work tells of itself, without knowing who listens."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Task(Protocol):
     """One piece of long work, under way."""
 
@@ -11,6 +12,7 @@ class Task(Protocol):
         """One more step is done; `figures` (a loss, an accuracy) are worth showing."""
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Whoever listens: a progress bar, or nobody."""
 

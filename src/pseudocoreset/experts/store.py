@@ -98,6 +98,8 @@ class ExpertStore:
                 advice = "give another --out, or the settings it was begun with"
                 store._refuse_other(path, asdict(there.identity), advice)
                 return store
+        for trajectory in store.trajectories:  # of a store whose index was lost
+            store._refuse_foreign(trajectory, store.describe(trajectory))
         try:
             write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
         except OSError as error:

@@ -61,24 +61,7 @@ def train_experts(
     network = make_net(
         net, channels=data.channels, image_size=data.image_size, classes=data.classes
     )
-    augmentation = Augmentation.parse(settings.dsa, data.mirror)
-    batch = min(settings.batch, len(data.train))
-    identity = StoreIdentity(
-        data=data.name,
-        fingerprint=data.fingerprint,
-        holdout=0 if data.holdout is None else len(data.holdout),
-        net=network.spec,
-        channels=data.channels,
-        image_size=data.image_size,
-        classes=data.classes,
-        epochs=settings.epochs,
-        first_epoch=settings.from_epoch,
-        lr=settings.lr,
-        batch=batch,
-        dsa=str(augmentation),
-        half=settings.half,
-        seed=seed,
-    )
+    identity = identify(data, network, settings, seed)
     store = ExpertStore.create(out, identity)
     missing = [number for number in range(settings.num) if not store.is_whole(number)]
     if not missing:
@@ -86,7 +69,10 @@ def train_experts(
     rng = Rng(place, seed)
     on_device = data.to(place)
     source = RealImages(on_device.train, data.normalisation)
-    training = Training(network, SGD(settings.lr), source, augmentation, rng.device, batch=batch)
+    augmentation = Augmentation.parse(identity.dsa, data.mirror)
+    training = Training(
+        network, SGD(settings.lr), source, augmentation, rng.device, batch=identity.batch
+    )
     total, done = settings.num * settings.epochs, (settings.num - len(missing)) * settings.epochs
     with progress.task("experts", total, done) as task:
         for number in missing:
@@ -98,6 +84,26 @@ def train_experts(
             figures = {"train_loss": losses, "test_accuracy": score}
             store.write(number, snapshots, figures, network)
     return store
+
+
+def identify(data: ImageData, net: Net, settings: ExpertSettings, seed: int) -> StoreIdentity:
+    """What a store of such experts says of itself."""
+    return StoreIdentity(
+        data=data.name,
+        fingerprint=data.fingerprint,
+        holdout=0 if data.holdout is None else len(data.holdout),
+        net=net.spec,
+        channels=data.channels,
+        image_size=data.image_size,
+        classes=data.classes,
+        epochs=settings.epochs,
+        first_epoch=settings.from_epoch,
+        lr=settings.lr,
+        batch=min(settings.batch, len(data.train)),
+        dsa=str(Augmentation.parse(settings.dsa, data.mirror)),
+        half=settings.half,
+        seed=seed,
+    )
 
 
 def _train_one(

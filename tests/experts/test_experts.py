@@ -1,0 +1,581 @@
+"""Expert trajectories: what is trained and kept, going on after a stop, and what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from pseudocoreset.data import ImageData, Normalisation, Split
+from pseudocoreset.engine.files import open_tensors, write_json
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertSettings, ExpertStore, StoreIdentity, train_experts
+from pseudocoreset.experts import store as store_module
+from pseudocoreset.experts.store import TRAJECTORY
+from pseudocoreset.nets import Weights
+
+CPU = torch.device("cpu")
+NET = "convnet:width=8"
+KEPT = "convnet:width=8,norm=batch,stats=kept"
+FEW = ExpertSettings(num=2, epochs=3, lr=0.1, batch=16)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """So little work is slower on two threads, and much slower on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def stripes(number: int, seed: int) -> Split:
+    """Images of three classes: bright above, bright to the left, bright in the middle."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(number) % 3
+    patterns = torch.zeros(3, 1, 8, 8)
+    patterns[0, :, :4], patterns[1, :, :, :4], patterns[2, :, 2:6, 2:6] = 1, 1, 1
+    noise = torch.rand(number, 1, 8, 8, generator=generator)
+    images = (patterns[labels] * 0.5 + noise * 0.5) * 255
+    return Split(images.to(torch.uint8), labels)
+
+
+def small_data(name: str = "stripes", seed: int = 0) -> ImageData:
+    return ImageData(
+        name=name,
+        train=stripes(48, seed),
+        test=stripes(30, seed + 100),
+        class_names=("above", "left", "middle"),
+        normalisation=Normalisation((0.5,), (0.25,)),
+        mirror=False,
+    )
+
+
+def train(
+    out: Path, settings: ExpertSettings = FEW, net: str = NET, data: ImageData | None = None
+) -> ExpertStore:
+    return train_experts(data or small_data(), net, out, settings, device="cpu")
+
+
+def contents(store: ExpertStore) -> dict[str, bytes]:
+    """All files of a store, byte for byte."""
+    return {path.name: path.read_bytes() for path in sorted(store.path.iterdir())}
+
+
+def snapshots(store: ExpertStore, number: int) -> list[Weights]:
+    epochs = range(store.first_epoch, store.last_epoch + 1)
+    return [store.snapshot(store.trajectory_path(number), epoch, CPU) for epoch in epochs]
+
+
+# What is trained, and what is kept of it.
+
+
+def test_a_trajectory_begins_with_the_init_and_has_a_snapshot_an_epoch(tmp_path: Path) -> None:
+    store = train(tmp_path)
+    net = store.identity.make_net()
+    for number in range(2):
+        rng = Rng(CPU, 0)
+        rng.reseed(0, "expert", number)
+        kept = snapshots(store, number)
+        assert len(kept) == 4
+        assert torch.equal(kept[0].params, net.init(rng.device).params)
+        for before, after in pairwise(kept):
+            assert not torch.equal(before.params, after.params)
+        assert all(len(snapshot.buffers) == 0 for snapshot in kept)
+    assert len(store) == 2
+    assert not torch.equal(snapshots(store, 0)[0].params, snapshots(store, 1)[0].params)
+
+
+def loss_of(store: ExpertStore, weights: Weights, data: ImageData) -> float:
+    logits = store.identity.make_net().apply(weights, data.normalisation.apply(data.train.images))
+    return float(F.cross_entropy(logits, data.train.labels))
+
+
+@pytest.mark.parametrize("dsa", ["on", "off"])
+def test_training_learns(tmp_path: Path, dsa: str) -> None:
+    data = small_data()
+    store = train(tmp_path, replace(FEW, num=1, epochs=12, dsa=dsa), data=data)
+    losses = [loss_of(store, weights, data) for weights in snapshots(store, 0)]
+    assert losses[-1] < 0.6 * losses[0]
+    figures = store.describe(store.trajectory_path(0))
+    assert len(figures["train_loss"]) == 12
+    assert figures["train_loss"][-1] < figures["train_loss"][0]
+    assert figures["test_accuracy"] > 0.8
+    assert figures["number"] == 0
+
+
+def test_plain_sgd_by_hand(tmp_path: Path) -> None:
+    """One batch an epoch and no augmentation: the order of the images does not matter."""
+    data = small_data()
+    store = train(tmp_path, replace(FEW, num=1, dsa="off", batch=1000), data=data)
+    net, kept = store.identity.make_net(), snapshots(store, 0)
+    assert store.identity.batch == 48
+    images = data.normalisation.apply(data.train.images)
+    for before, after in pairwise(kept):
+        params = before.params.clone().requires_grad_()
+        loss = F.cross_entropy(net.apply(before._replace(params=params), images), data.train.labels)
+        (gradient,) = torch.autograd.grad(loss, params)
+        torch.testing.assert_close(after.params, before.params - 0.1 * gradient)
+
+
+def test_from_epoch_keeps_the_later_snapshots(tmp_path: Path) -> None:
+    whole, late = train(tmp_path / "all"), train(tmp_path / "late", replace(FEW, from_epoch=2))
+    assert (late.first_epoch, late.last_epoch) == (2, 3)
+    for number in range(2):
+        kept = snapshots(late, number)
+        assert len(kept) == 2
+        for one, other in zip(kept, snapshots(whole, number)[2:], strict=True):
+            assert torch.equal(one.params, other.params)
+
+
+def test_half_halves_the_file_and_rounds_the_weights(tmp_path: Path) -> None:
+    whole = train(tmp_path / "single", FEW, KEPT)
+    half = train(tmp_path / "half", replace(FEW, half=True), KEPT)
+    for one, other in zip(snapshots(whole, 1), snapshots(half, 1), strict=True):
+        assert other.params.dtype == torch.float32
+        assert torch.equal(one.params.half().float(), other.params)
+        assert torch.equal(one.buffers, other.buffers)  # few, and statistics may be large
+    sizes = [store.trajectory_path(0).stat().st_size for store in (whole, half)]
+    assert sizes[1] < 0.7 * sizes[0]
+
+
+def test_buffers_are_kept_where_there_are_some(tmp_path: Path) -> None:
+    store = train(tmp_path, FEW, KEPT)
+    net = store.identity.make_net()
+    kept = snapshots(store, 0)
+    assert net.num_buffers > 0
+    assert all(len(snapshot.buffers) == net.num_buffers for snapshot in kept)
+    assert not torch.equal(kept[0].buffers, kept[1].buffers)
+    with open_tensors(store.trajectory_path(0), TRAJECTORY) as (tensors, _):
+        assert tensors.get_slice("buffers").get_shape() == [4, net.num_buffers]
+        assert tensors.get_slice("params").get_shape() == [4, net.num_params]
+
+
+def test_the_seed_decides(tmp_path: Path) -> None:
+    data = small_data()
+    stores = [
+        train_experts(data, NET, tmp_path / name, FEW, seed=seed, device="cpu")
+        for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    ]
+    assert contents(stores[0]) == contents(stores[1])
+    ends = [snapshots(store, 0)[-1].params for store in stores]
+    assert not torch.equal(ends[0], ends[2])
+    assert stores[0].fingerprint == stores[1].fingerprint != stores[2].fingerprint
+
+
+def test_experts_see_the_training_images_and_nothing_else(tmp_path: Path) -> None:
+    data = small_data().hold_out(12)
+    assert data.holdout is not None
+    spoiled = Split(255 - data.holdout.images, (data.holdout.labels + 1) % 3)
+    test = Split(255 - data.test.images, data.test.labels)
+    other_train = Split(data.train.images, (data.train.labels + 1) % 3)
+    ends = [
+        snapshots(train(tmp_path / str(number), FEW, data=seen), 1)[-1].params
+        for number, seen in enumerate(
+            [data, replace(data, holdout=spoiled, test=test), replace(data, train=other_train)]
+        )
+    ]
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])  # what is trained on does count
+
+
+@pytest.mark.parametrize(
+    ("lr", "batch", "epoch", "loss"),
+    [
+        (1e30, 16, 1, "nan"),
+        (1e30, 48, 2, "nan"),  # one step an epoch: the second shows what the first did
+        (1e300, 48, 1, r"1\.\d+"),  # the loss before the step is fine, the weights after it are not
+    ],
+)
+def test_an_expert_that_diverges_stops_and_can_be_begun_anew(
+    tmp_path: Path, lr: float, batch: int, epoch: int, loss: str
+) -> None:
+    settings = replace(FEW, lr=lr, batch=batch)
+    net = "convnet:width=8,norm=none"
+    stop = rf"expert 0 diverged in epoch {epoch} \(loss {loss}\): give a smaller --lr than 1e\+30"
+    with pytest.raises(UserError, match=stop):
+        train(tmp_path, settings, net)
+    assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
+    assert len(train(tmp_path, replace(settings, lr=0.1), net)) == 2  # into the same folder
+
+
+def test_weights_that_half_precision_cannot_hold_are_refused(tmp_path: Path) -> None:
+    """Instance norm keeps the loss finite whatever the size of the weights before it."""
+    settings = replace(FEW, lr=1e9, half=True)
+    with pytest.raises(UserError, match=r"expert 0 diverged in epoch 1 .*--lr"):
+        train(tmp_path, settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        (ExpertSettings(num=0), "--num 0"),
+        (ExpertSettings(epochs=0), "--epochs 0"),
+        (ExpertSettings(batch=0), "--batch 0"),
+        (ExpertSettings(lr=0.0), "--lr 0.0"),
+        (ExpertSettings(lr=float("nan")), "--lr nan"),
+        (ExpertSettings(lr=float("inf")), "--lr inf"),
+        (ExpertSettings(from_epoch=31), "--from-epoch 31"),
+        (ExpertSettings(from_epoch=-1), "--from-epoch -1"),
+        (ExpertSettings(dsa="blur"), "--dsa blur"),
+    ],
+)
+def test_impossible_settings_are_refused_before_anything_is_written(
+    tmp_path: Path, settings: ExpertSettings, option: str
+) -> None:
+    with pytest.raises(UserError, match=option):
+        train(tmp_path / "store", settings)
+    assert not (tmp_path / "store").exists()
+
+
+# Going on.
+
+
+def test_continued_is_the_same_as_at_once(tmp_path: Path) -> None:
+    train(tmp_path / "parts", replace(FEW, num=1), KEPT)
+    parts = train(tmp_path / "parts", replace(FEW, num=3), KEPT)
+    at_once = train(tmp_path / "at once", replace(FEW, num=3), KEPT)
+    assert contents(parts) == contents(at_once)
+    assert len(parts) == 3
+    assert len(train(tmp_path / "parts", replace(FEW, num=2), KEPT)) == 3  # nothing is lost
+
+
+class Recorded:
+    """Progress that is written down, and may interrupt."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.begun: list[tuple[str, int, int]] = []
+        self.figures: list[dict[str, float]] = []
+        self._stop_after = stop_after
+
+    @contextmanager
+    def task(self, what: str, total: int, done: int = 0) -> Iterator["Recorded"]:
+        self.begun.append((what, total, done))
+        yield self
+
+    def advance(self, steps: int = 1, **figures: float) -> None:  # noqa: ARG002
+        self.figures.append(figures)
+        if len(self.figures) == self._stop_after:
+            raise KeyboardInterrupt
+
+
+def test_whole_trajectories_are_not_trained_again_and_progress_says_so(tmp_path: Path) -> None:
+    first, second, third = Recorded(), Recorded(), Recorded()
+    for settings, progress in ((FEW, first), (replace(FEW, num=3), second), (FEW, third)):
+        train_experts(small_data(), NET, tmp_path, settings, device="cpu", progress=progress)
+    assert first.begun == [("experts", 6, 0)]
+    assert second.begun == [("experts", 9, 6)]
+    assert third.begun == []
+    assert [len(recorded.figures) for recorded in (first, second, third)] == [6, 3, 0]
+    assert set(first.figures[0]) == {"loss", "accuracy"}
+    losses = [figures["loss"] for figures in first.figures[:3]]
+    store = ExpertStore.open(tmp_path)
+    assert losses == store.describe(store.trajectory_path(0))["train_loss"]
+    assert all(0 <= figures["accuracy"] <= 1 for figures in first.figures)
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 4])
+def test_interrupted_between_epochs_then_continued(tmp_path: Path, stop_after: int) -> None:
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        train_experts(small_data(), NET, stopped, FEW, device="cpu", progress=Recorded(stop_after))
+    there = {path.name for path in stopped.iterdir()}
+    assert there == {"index.json"} | ({"trajectory-0000.safetensors"} if stop_after > 3 else set())
+    assert contents(train(stopped)) == contents(train(tmp_path / "whole"))
+
+
+SCRIPT = """
+import sys
+import torch
+sys.path.insert(0, {folder!r})
+torch.set_num_threads({threads})
+import test_experts
+from pathlib import Path
+test_experts.train(Path({out!r}), test_experts.LONG)
+"""
+LONG = ExpertSettings(num=4, epochs=20, lr=0.1, batch=4)
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_killed_then_continued_is_the_same_as_uninterrupted(
+    tmp_path: Path, by: signal.Signals
+) -> None:
+    stopped = tmp_path / "stopped"
+    script = SCRIPT.format(
+        folder=str(Path(__file__).parent), threads=torch.get_num_threads(), out=str(stopped)
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE
+    )
+    first = stopped / "trajectory-0000.safetensors"
+    deadline = time.monotonic() + 60
+    while not first.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    time.sleep(0.05)  # into the second trajectory
+    process.send_signal(by)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -by, errors.decode()
+    assert first.exists()
+    assert not (stopped / "trajectory-0003.safetensors").exists()
+    assert contents(train(stopped, LONG)) == contents(train(tmp_path / "whole", LONG))
+
+
+@pytest.mark.parametrize("kept", [0, 100, -1])
+def test_a_truncated_trajectory_is_trained_again(tmp_path: Path, kept: int) -> None:
+    store = train(tmp_path)
+    whole = contents(store)
+    path = store.trajectory_path(0)
+    path.write_bytes(path.read_bytes()[:kept])
+    assert not store.is_whole(0)
+    assert store.is_whole(1)
+    assert contents(train(tmp_path)) == whole
+
+
+def test_litter_of_a_killed_writer_does_not_count(tmp_path: Path) -> None:
+    store = train(tmp_path)
+    whole = contents(store)
+    store.trajectory_path(0).rename(tmp_path / ".trajectory-0000.safetensors.abcdefgh.part")
+    assert len(ExpertStore.open(tmp_path)) == 1
+    assert contents(train(tmp_path)) == whole
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("data", "net", "settings", "seed", "named"),
+    [
+        (small_data("others"), NET, FEW, 0, "data stripes, not others"),
+        (small_data(seed=1), NET, FEW, 0, "fingerprint "),
+        (small_data().hold_out(12), NET, FEW, 0, "holdout 0, not 12"),
+        (small_data(), "convnet:width=4", FEW, 0, "net .*width=8.*, not .*width=4"),
+        (small_data(), NET, replace(FEW, lr=0.2), 0, "lr 0.1, not 0.2"),
+        (small_data(), NET, replace(FEW, epochs=4), 0, "epochs 3, not 4"),
+        (small_data(), NET, replace(FEW, batch=8), 0, "batch 16, not 8"),
+        (small_data(), NET, replace(FEW, dsa="off"), 0, "dsa .*color.*, not off"),
+        (small_data(), NET, replace(FEW, from_epoch=1), 0, "first_epoch 0, not 1"),
+        (small_data(), NET, replace(FEW, half=True), 0, "half False, not True"),
+        (small_data(), NET, FEW, 1, "seed 0, not 1"),
+    ],
+)
+def test_another_store_is_refused_by_name(
+    tmp_path: Path, data: ImageData, net: str, settings: ExpertSettings, seed: int, named: str
+) -> None:
+    whole = contents(train(tmp_path))
+    with pytest.raises(UserError, match=f"holds experts with {named}.*: give another --out"):
+        train_experts(data, net, tmp_path, settings, seed=seed, device="cpu")
+    assert contents(ExpertStore.open(tmp_path)) == whole
+
+
+def test_holdouts_of_one_size_and_another_seed_are_refused(tmp_path: Path) -> None:
+    train(tmp_path, data=small_data().hold_out(12, seed=0))
+    with pytest.raises(UserError, match="fingerprint"):
+        train(tmp_path, data=small_data().hold_out(12, seed=1))
+
+
+def test_a_trajectory_of_another_store_is_refused(tmp_path: Path) -> None:
+    other = train(tmp_path / "other", replace(FEW, lr=0.2))
+    foreign = tmp_path / "foreign"
+    store = train(foreign, replace(FEW, num=1))
+    store.trajectory_path(1).write_bytes(other.trajectory_path(1).read_bytes())
+    refusal = r"trajectory-0001.safetensors holds experts with lr 0.2, not 0.1"
+    with pytest.raises(UserError, match=refusal):
+        train(foreign)
+    with pytest.raises(UserError, match=refusal):
+        store.snapshot(store.trajectory_path(1), 0, CPU)
+
+
+def test_an_index_that_was_lost_does_not_mix_stores(tmp_path: Path) -> None:
+    store = train(tmp_path)
+    (tmp_path / "index.json").unlink()
+    with pytest.raises(UserError, match="is no expert store"):
+        ExpertStore.open(tmp_path)
+    with pytest.raises(UserError, match=r"holds experts with lr 0.1, not 0.2"):
+        train(tmp_path, replace(FEW, lr=0.2))
+    store = train(tmp_path)
+    assert len(store) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"format": 1}', '{"format": 1, "identity": {"data": "x"}}', "\0"]
+)
+def test_a_broken_index_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "index.json").write_text(text)
+    for attempt in (lambda: ExpertStore.open(tmp_path), lambda: train(tmp_path)):
+        with pytest.raises(UserError, match=r"index.json can't be read as an expert store's"):
+            attempt()
+    assert (tmp_path / "index.json").read_text() == text  # perhaps another program's
+
+
+def test_places_without_a_store_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "odd" / "index.json").mkdir(parents=True)
+    for place in ("", "nowhere", "file"):
+        with pytest.raises(UserError, match="is no expert store"):
+            ExpertStore.open(tmp_path / place)
+    with pytest.raises(UserError, match="can't be read"):
+        ExpertStore.open(tmp_path / "odd")
+    with pytest.raises(UserError, match=r"can't be written .*: give another --out"):
+        train(tmp_path / "file")
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    identity = asdict(train(tmp_path).identity)
+    write_json(tmp_path / "index.json", {"format": 2, "identity": identity})
+    with pytest.raises(UserError, match=r"index.json has format 2 and this version reads 1"):
+        ExpertStore.open(tmp_path)
+
+
+def test_epochs_that_a_store_lacks_are_refused(tmp_path: Path) -> None:
+    store = train(tmp_path, replace(FEW, num=1, from_epoch=2))
+    store.require(2, 3)
+    for first, last in ((0, 3), (1, 2), (2, 4)):
+        with pytest.raises(
+            UserError, match=f"holds epochs 2 to 3 and epochs {first} to {last} are"
+        ):
+            store.require(first, last)
+    for epoch in (1, 4):  # row -1 would be another epoch's
+        with pytest.raises(UserError, match="holds epochs 2 to 3"):
+            store.snapshot(store.trajectory_path(0), epoch, CPU)
+    store.trajectory_path(0).unlink()
+    with pytest.raises(UserError, match="holds no whole trajectory yet"):
+        ExpertStore.open(tmp_path).require(2, 3)
+
+
+# Reading.
+
+
+class RowsOnly:
+    """A safetensors file that gives nothing but slices, and counts the numbers read."""
+
+    def __init__(self, tensors: Any) -> None:
+        self._tensors = tensors
+        self._slice: Any = None
+        self.read = 0
+
+    def keys(self) -> list[str]:
+        return list(self._tensors.keys())
+
+    def get_slice(self, name: str) -> "RowsOnly":
+        self._slice = self._tensors.get_slice(name)
+        return self
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        values: torch.Tensor = self._slice[index]
+        self.read += values.numel()
+        return values
+
+
+def test_a_snapshot_reads_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = train(tmp_path, replace(FEW, num=1), KEPT)
+    net = store.identity.make_net()
+    opened: list[RowsOnly] = []
+
+    @contextmanager
+    def watched(path: Path, what: str) -> Iterator[tuple[RowsOnly, dict[str, object]]]:
+        with open_tensors(path, what) as (tensors, metadata):
+            opened.append(RowsOnly(tensors))
+            yield opened[-1], metadata
+
+    monkeypatch.setattr(store_module, "open_tensors", watched)
+    store.snapshot(store.trajectory_path(0), 2, CPU)
+    assert [file.read for file in opened] == [net.num_params + net.num_buffers]
+
+
+def test_a_snapshot_keeps_nothing_of_the_file(tmp_path: Path) -> None:
+    """A view would keep the file mapped, and be read later or never."""
+    store = train(tmp_path, replace(FEW, num=1), KEPT)
+    weights = store.snapshot(store.trajectory_path(0), 2, CPU)
+    for part in weights:
+        assert part.untyped_storage().nbytes() == part.numel() * 4
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        assert str(tmp_path) not in maps.read_text()
+
+
+def counted_store(path: Path, trajectories: int, epochs: int, first_epoch: int) -> ExpertStore:
+    """A store whose every number says which snapshot it is of."""
+    identity = StoreIdentity(
+        **{**json.loads(INDEX)["identity"], "epochs": epochs, "first_epoch": first_epoch}
+    )
+    store = ExpertStore.create(path, identity)
+    net = identity.make_net()
+    for number in range(trajectories):
+        rows = [
+            Weights(torch.full((net.num_params,), 100.0 * number + epoch), torch.zeros(0))
+            for epoch in range(first_epoch, epochs + 1)
+        ]
+        store.write(number, rows, {}, net)
+    return store
+
+
+INDEX = json.dumps(
+    {
+        "identity": {
+            "data": "stripes",
+            "fingerprint": "0",
+            "holdout": 0,
+            "net": "convnet:width=4",
+            "channels": 1,
+            "image_size": 8,
+            "classes": 3,
+            "lr": 0.1,
+            "batch": 16,
+            "dsa": "off",
+            "half": False,
+            "seed": 0,
+        }
+    }
+)
+
+
+@pytest.mark.parametrize("from_epoch", [1, 3])
+def test_draws_cover_all_trajectories_and_later_epochs_equally(
+    tmp_path: Path, from_epoch: int
+) -> None:
+    store = counted_store(tmp_path, trajectories=3, epochs=5, first_epoch=1)
+    rng = Rng(CPU, 0)
+    counts: dict[int, int] = {}
+    cells = 3 * (6 - from_epoch)
+    for _ in range(40 * cells):
+        drawn = store.draw(from_epoch, rng, CPU).params.unique()
+        counts[int(drawn)] = counts.get(int(drawn), 0) + 1
+    expected = {100 * number + epoch for number in range(3) for epoch in range(from_epoch, 6)}
+    assert set(counts) == expected
+    statistic = sum((count - 40) ** 2 / 40 for count in counts.values())
+    assert statistic < cells + 4 * (2 * cells) ** 0.5
+
+
+def test_draws_are_by_seed(tmp_path: Path) -> None:
+    store = counted_store(tmp_path, trajectories=5, epochs=9, first_epoch=0)
+    streams = []
+    for seed in (0, 0, 1):
+        rng = Rng(CPU, seed)
+        streams.append([float(store.draw(0, rng, CPU).params[0]) for _ in range(10)])
+    assert streams[0] == streams[1] != streams[2]
+
+
+def test_what_is_written_is_seen_at_once(tmp_path: Path) -> None:
+    store = counted_store(tmp_path, trajectories=1, epochs=2, first_epoch=0)
+    assert len(store) == 1
+    fingerprint = store.fingerprint
+    net = store.identity.make_net()
+    store.write(11, [Weights(torch.zeros(net.num_params), torch.zeros(0))] * 3, {}, net)
+    assert [path.name for path in store.trajectories] == [
+        "trajectory-0000.safetensors",
+        "trajectory-0011.safetensors",
+    ]
+    assert store.fingerprint != fingerprint

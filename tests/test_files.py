@@ -1,0 +1,152 @@
+"""Files that appear whole or not at all, and the refusal of those that are not ours."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pseudocoreset.engine.files import open_tensors, whole_file, write_json, write_tensors
+from pseudocoreset.errors import UserError
+
+
+class Interrupted(BaseException):
+    """Not an Exception, as KeyboardInterrupt is not."""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_nothing_is_seen_before_it_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "folder" / "a.txt"
+    with whole_file(target) as part:
+        part.write_text("half")
+        assert not target.exists()
+        assert part.parent == target.parent  # a move within a file system is atomic
+    assert target.read_text() == "half"
+    assert names(target.parent) == ["a.txt"]
+
+
+def write_then_raise(target: Path, error: BaseException) -> None:
+    with whole_file(target) as part:
+        part.write_text("new")
+        raise error
+
+
+@pytest.mark.parametrize("error", [ValueError(), Interrupted()])
+def test_an_exception_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, error: BaseException
+) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(type(error)):
+        write_then_raise(target, error)
+    assert target.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def leave_litter(target: Path) -> None:
+    """What a process that is killed while it writes leaves behind."""
+    child = os.fork()
+    if child == 0:
+        with whole_file(target) as part:
+            part.write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a[1]*.txt"])
+def test_litter_of_a_killed_process_is_removed(tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
+    target.write_text("old")
+    leave_litter(target)
+    assert target.read_text() == "old"
+    assert len(names(tmp_path)) == 2
+    write_json(target, 1)
+    assert names(tmp_path) == [name]
+
+
+def test_other_files_under_way_are_left_alone(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "a.txt") as first, whole_file(tmp_path / "ba.txt") as second:
+        first.write_text("1")
+        second.write_text("2")
+        write_json(tmp_path / "a", 3)  # "a" is how the name of "a.txt" begins
+    assert names(tmp_path) == ["a", "a.txt", "ba.txt"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_permissions_are_those_of_any_new_file(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_json(tmp_path / "a.json", {})
+        assert os.umask(umask) == umask  # and it is left as it was
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == mode
+
+
+def test_numbers_that_json_does_not_know_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        write_json(tmp_path / "a.json", {"loss": float("nan")})
+    assert names(tmp_path) == []
+
+
+def test_tensors_and_metadata_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    matrix = torch.arange(6.0).view(2, 3).T  # not contiguous
+    write_tensors(path, {"x": matrix.requires_grad_()}, {"kind": "a coreset", "loss": [0.1, 2]})
+    with open_tensors(path, "a coreset") as (tensors, metadata):
+        assert torch.equal(tensors.get_tensor("x"), matrix)
+        assert metadata == {"kind": "a coreset", "loss": [0.1, 2]}
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as refused, open_tensors(path, "a coreset"):
+        pass
+    assert str(path) in str(refused.value)
+    return str(refused.value)
+
+
+def test_open_refuses_what_is_not_there(tmp_path: Path) -> None:
+    assert "does not exist: give the path of a coreset" in refusal(tmp_path / "none")
+    assert "can't be read as a coreset" in refusal(tmp_path)
+
+
+def test_open_refuses_another_kind_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, {"x": torch.zeros(2)}, {"kind": "an expert trajectory"})
+    assert "holds an expert trajectory: give a coreset" in refusal(path)
+
+
+@pytest.mark.parametrize("metadata", [None, {"by": "another"}])
+def test_open_refuses_files_of_other_programs(
+    tmp_path: Path, metadata: dict[str, str] | None
+) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"x": torch.zeros(2)}, path, metadata)
+    assert "was not written by pseudocoreset" in refusal(path)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "3", ""])
+def test_open_refuses_broken_metadata(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"x": torch.zeros(2)}, path, {"pseudocoreset": text})
+    assert "can't be read as a coreset" in refusal(path)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 20, -1])
+def test_open_refuses_truncated_files(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, {"x": torch.zeros(200)}, {"kind": "a coreset"})
+    path.write_bytes(path.read_bytes()[:kept])
+    assert "can't be read as a coreset" in refusal(path)
+
+
+def test_reading_a_file_loads_no_pickle(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    torch.save({"x": torch.zeros(2)}, path)
+    assert "can't be read as a coreset" in refusal(path)
