@@ -1,1 +1,28 @@
 """Bayesian pseudocoresets: a large labelled data set as a handful of synthetic images."""
+
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data import ImageData, from_dataset, load_data
+from pseudocoreset.distill import DistillSettings, distill
+from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
+from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
+from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_posterior
+
+__all__ = [
+    "DistillSettings",
+    "Evaluation",
+    "ExpertSettings",
+    "ExpertStore",
+    "ImageData",
+    "Posterior",
+    "Protocol",
+    "Pseudocoreset",
+    "UserError",
+    "distill",
+    "evaluate",
+    "from_dataset",
+    "load_data",
+    "named_protocol",
+    "sample_posterior",
+    "train_experts",
+]

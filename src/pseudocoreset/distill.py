@@ -217,7 +217,7 @@ class _Run:
         steps = self._config["steps"]
         if divergence is None or done >= steps:
             return
-        missed = 0
+        missed = 0 if folder is None else sum(map(_missed, folder.metrics()))
         with progress.task(self._config["method"], steps, done) as task:
             for update in range(done + 1, steps + 1):
                 self._rng.reseed(self._seed, "update", update)
@@ -227,13 +227,13 @@ class _Run:
                     self._stop(update, state, folder)
                 state = estimate.state
                 self._descend(estimate.gradients)
-                missed += sum(v > 0 for k, v in estimate.info.items() if "map_missed" in k)
+                missed += _missed(estimate.info)
                 task.advance(**estimate.info)
                 if folder is not None:
                     folder.log({"update": update, **estimate.info})
                     if update % self._config["checkpoint_every"] == 0 or update == steps:
                         folder.checkpoint(update, self._kept(state))
-        _warn_of_missed(missed, steps - done, self._config)
+        _warn_of_missed(missed, self._config)
 
     def _descend(self, gradients: State) -> None:
         """u ← u − α v with v ← ½ v + g; what gets no gradient stays put, momentum or not."""
@@ -297,7 +297,13 @@ def start_images(data: ImageData, ipc: int, init: str, rng: Rng) -> Float[Tensor
     return data.normalisation.apply(data.train.images[torch.cat(chosen).to(device)])
 
 
-def _warn_of_missed(missed: int, updates: int, config: dict[str, Any]) -> None:
+def _missed(figures: dict[str, float]) -> bool:
+    """Whether an update did not reach γ, with one of its networks at least."""
+    return any(v > 0 for k, v in figures.items() if k.split("/")[0] == "map_missed")
+
+
+def _warn_of_missed(missed: int, config: dict[str, Any]) -> None:
+    updates = config["steps"]
     if missed > 0.01 * updates:
         warnings.warn(
             f"{missed} of {updates} updates did not reach the loss γ = {config['gamma']} within "

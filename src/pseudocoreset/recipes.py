@@ -24,21 +24,21 @@ class Recipe:
 
 
 PAPER = {
-    ("cifar10", 1): Recipe(1, 0.01, 0.05, 0.01, 1000, 100, 10),
-    ("cifar10", 10): Recipe(2, 0.1, 0.05, 0.01, 1000, 1000, 100),
-    ("cifar10", 50): Recipe(10, 0.2, 0.05, 0.01, 1000, 1000, 500),
-    ("cifar100", 1): Recipe(2, 0.1, 0.1, 0.1, 5000, 1000, 100),
-    ("cifar100", 10): Recipe(40, 0.1, 0.1, 0.1, 5000, 1000, 1000),
-    ("cifar100", 50): Recipe(20, 0.2, 0.01, 0.01, 300, 1000, 5000),
-    ("tiny-imagenet", 1): Recipe(2, 0.1, 0.1, 3, 5000, 1000, 100),
-    ("tiny-imagenet", 10): Recipe(40, 1, 0.1, 3, 500, 1000, 100),
-    ("tiny-imagenet", 50): Recipe(40, 1, 0.1, 3, 500, 1000, 100),
+    ("cifar10", 1): Recipe(1, 0.01, 0.05, 0.01, 1000, 100.0, 10),
+    ("cifar10", 10): Recipe(2, 0.1, 0.05, 0.01, 1000, 1000.0, 100),
+    ("cifar10", 50): Recipe(10, 0.2, 0.05, 0.01, 1000, 1000.0, 500),
+    ("cifar100", 1): Recipe(2, 0.1, 0.1, 0.1, 5000, 1000.0, 100),
+    ("cifar100", 10): Recipe(40, 0.1, 0.1, 0.1, 5000, 1000.0, 1000),
+    ("cifar100", 50): Recipe(20, 0.2, 0.01, 0.01, 300, 1000.0, 5000),
+    ("tiny-imagenet", 1): Recipe(2, 0.1, 0.1, 3.0, 5000, 1000.0, 100),
+    ("tiny-imagenet", 10): Recipe(40, 1.0, 0.1, 3.0, 500, 1000.0, 100),
+    ("tiny-imagenet", 50): Recipe(40, 1.0, 0.1, 3.0, 500, 1000.0, 100),
 }
 """The paper's own, by data set and images per class."""
 
 OWN = {
-    ("digits", 1): Recipe(5, 0.05, 0.05, 0.01, 100, 10, 10),
-    ("digits", 10): Recipe(5, 0.05, 0.05, 0.01, 60, 100, 100),
+    ("digits", 1): Recipe(5, 0.05, 0.05, 0.01, 100, 10.0, 10),
+    ("digits", 10): Recipe(5, 0.05, 0.05, 0.01, 60, 100.0, 100),
 }
 """For the embedded digits, of which the paper does not speak; chosen for the quickstart."""
 

@@ -31,8 +31,21 @@ class RunFolder:
                         f"{config.get(name)}: give another --out, or the settings it was begun "
                         "with."
                     )
+            self._refuse_fewer(config)
         write_text(path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         self._pending: list[str] = []
+
+    def _refuse_fewer(self, config: dict[str, Any]) -> None:
+        """A coreset of 1000 updates must not say that it had 500."""
+        if not self._checkpoint_path.exists():
+            return
+        with open_tensors(self._checkpoint_path, CHECKPOINT) as (_, metadata):
+            done = metadata["update"]
+        if config.get("steps", done) < done:
+            raise UserError(
+                f"{self.path} holds a run of {done} updates, more than {config['steps']}: give "
+                f"--steps {done} or more, or another --out."
+            )
 
     @property
     def coreset_path(self) -> Path:
@@ -43,9 +56,13 @@ class RunFolder:
     def _metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
+    @property
+    def _checkpoint_path(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
     def restore(self) -> tuple[int, State]:
         """The last checkpoint: updates done, and all tensors; (0, {}) for a run not begun."""
-        path = self.path / "checkpoint.safetensors"
+        path = self._checkpoint_path
         if not path.exists():
             self._keep_metrics(0)
             return 0, {}
@@ -69,7 +86,7 @@ class RunFolder:
                 file.write("\n".join(self._pending) + "\n")
             self._pending.clear()
         metadata = {"kind": CHECKPOINT, "update": update}
-        write_tensors(self.path / "checkpoint.safetensors", state, metadata)
+        write_tensors(self._checkpoint_path, state, metadata)
 
     def metrics(self) -> list[dict[str, float]]:
         """The figures of each update so far."""

@@ -6,6 +6,7 @@ where the batches come from, and in nothing else. The loss is the *mean* cross-e
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -112,6 +113,19 @@ def coreset_images(state: State, index: Int64[Tensor, " b"] | None) -> Batch:
     return (images, labels) if index is None else (images[index], labels[index])
 
 
+@lru_cache(maxsize=64)
+def _loss_of(net: Net, device: torch.device) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """Mean loss, logits and new buffers; kept, since compiling it anew takes seconds."""
+
+    def loss(
+        params: Tensor, buffers: Tensor, images: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        logits, buffers = net.train(Weights(params, buffers), images)
+        return F.cross_entropy(logits, labels), logits.detach(), buffers
+
+    return compiled(loss, device)
+
+
 class Training:
     """A network in training; start it, take steps, read its weights, start it again.
 
@@ -137,14 +151,7 @@ class Training:
         self._generator = generator
         self._observe = observe
         self._loop = Loop(self._step, generator)
-
-        def loss(
-            params: Tensor, buffers: Tensor, images: Tensor, labels: Tensor
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            logits, buffers = net.train(Weights(params, buffers), images)
-            return F.cross_entropy(logits, labels), logits.detach(), buffers
-
-        self._loss = compiled(loss, generator.device)
+        self._loss = _loss_of(net, generator.device)
 
     def start(self, weights: Weights, inputs: State | None = None) -> None:
         """Begin at `weights`; `inputs` are what source and observer read from the state."""

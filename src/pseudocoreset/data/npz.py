@@ -1,6 +1,7 @@
 """`npz:FILE`: four arrays in a NumPy archive."""
 
 import zipfile
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,12 @@ def read_npz(path: Path, image_size: int | None) -> ImageData:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; give an .npz file with {', '.join(ARRAYS)}.")
-    arrays = _read_arrays(path)
+    arrays = read_arrays(path, ARRAYS, ("class_names",))
     names = _class_names(path, arrays)
     train, test = (
         make_split(
             f"{path}, {part}",
-            _channels_first(path, f"{part}_images", arrays[f"{part}_images"]),
+            channels_first(path, f"{part}_images", arrays[f"{part}_images"]),
             _labels(path, f"{part}_labels", arrays[f"{part}_labels"]),
             len(names),
         )
@@ -37,17 +38,20 @@ def read_npz(path: Path, image_size: int | None) -> ImageData:
     return make_image_data(f"npz:{path.stem}", path, train, test, names, image_size=image_size)
 
 
-def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(
+    path: Path, required: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of these names in an .npz file; no Python object is ever unpickled."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            missing = [name for name in ARRAYS if name not in members]
+            missing = [name for name in required if name not in members]
             if missing:
                 raise UserError(
-                    f"{path}: has no array {missing[0]!r}; expected {', '.join(ARRAYS)}, so save "
-                    "it again with all four."
+                    f"{path}: has no array {missing[0]!r}; expected {', '.join(required)}, so save "
+                    "it again with all of them."
                 )
-            wanted = [*ARRAYS, *({"class_names"} & members.keys())]
+            wanted = [*required, *(name for name in optional if name in members)]
             return {name: _read_array(path, archive, members[name], name) for name in wanted}
     except UserError:
         raise
@@ -83,7 +87,8 @@ def _read_array(
     return array
 
 
-def _channels_first(path: Path, name: str, images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def channels_first(path: Path, name: str, images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Square uint8 images as n×c×h×w."""
     if images.dtype != np.uint8:
         raise UserError(
             f"{path}: {name!r} is {images.dtype}; expected uint8, so give pixels as whole numbers "

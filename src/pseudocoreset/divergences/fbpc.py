@@ -35,7 +35,8 @@ class FBPC:
     def __init__(self, context: Context, isotropic: bool = False) -> None:
         if context.experts is None:
             raise UserError("FBPC needs trained experts: give --experts.")
-        context.experts.require(context.settings.from_epoch, context.experts.last_epoch)
+        first = context.settings.from_epoch
+        context.experts.require(first, max(first, context.experts.last_epoch))
         self._context = context
         self._experts = context.experts
         self._isotropic = isotropic
@@ -67,6 +68,8 @@ class FBPC:
         info = {
             "loss_x": float(found["loss_x"]),
             "loss_u": float(found["loss_u"]),
+            "variance_x": float(variance_x.mean()),
+            "variance_u": float(variance_u.mean()),
             "map_loss": solution.loss,
             "map_steps": solution.steps,
             "map_missed": int(not solution.reached),

@@ -87,4 +87,6 @@ def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
     """The function with its kernels fused on CUDA; itself on a CPU, where compiling costs more."""
     if device.type != "cuda":
         return function
+    # Each network and each size of batch is a program of its own: PyTorch's limit of 8 is too few.
+    torch._dynamo.config.recompile_limit = 64
     return torch.compile(function, dynamic=False)

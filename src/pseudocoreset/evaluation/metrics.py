@@ -5,6 +5,7 @@ distribution of a posterior is the mean of the probabilities over samples.
 """
 
 from dataclasses import dataclass
+from math import log
 
 import torch
 from jaxtyping import Float, Int64
@@ -28,7 +29,7 @@ class Scores:
 
 def predictive(log_samples: Float[Tensor, "s n k"]) -> Float[Tensor, "n k"]:
     """The log of the probabilities averaged over samples."""
-    return torch.logsumexp(log_samples, 0) - torch.tensor(float(len(log_samples))).log()
+    return torch.logsumexp(log_samples, 0) - log(len(log_samples))
 
 
 def score(log_samples: Float[Tensor, "s n k"], labels: Int64[Tensor, " n"]) -> Scores:
@@ -52,16 +53,16 @@ def negative_log_likelihood(log_mean: Float[Tensor, "n k"], labels: Int64[Tensor
 def negative_log_likelihood_kim(
     log_samples: Float[Tensor, "s n k"], labels: Int64[Tensor, " n"]
 ) -> float:
-    """The NLL as Kim et al. (2022) average it, which is never smaller.
+    """The NLL as Kim et al. (2022) average it.
 
     Per test batch of 128: −log mean_s exp(−mean cross-entropy of sample s); then the mean over
-    batches, the last of which may be smaller and counts the same.
+    batches. It is never smaller than ours within a batch, nor over equal batches; the last batch
+    may have fewer images, and counts as much as any.
     """
     own = log_samples.gather(2, labels[None, :, None].expand(len(log_samples), -1, 1)).squeeze(2)
     starts = range(0, len(labels), KIM_BATCH)
     per_batch = [own[:, start : start + KIM_BATCH].mean(1) for start in starts]
-    samples = torch.tensor(float(len(own)))
-    losses = [samples.log() - torch.logsumexp(mean, 0) for mean in per_batch]
+    losses = [log(len(own)) - torch.logsumexp(mean, 0) for mean in per_batch]
     return float(torch.stack(losses).mean())
 
 

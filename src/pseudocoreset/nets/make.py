@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from torch import nn
@@ -37,14 +38,20 @@ def make_net(spec: str, *, channels: int, image_size: int, classes: int) -> Net:
     `factory(channels, image_size, classes) -> nn.Module`. A norm is instance, group, layer, batch
     or none; `norm=batch` also takes `stats=batch` or `stats=kept` (see `norms`).
     """
-    name, colon, rest = spec.partition(":")
-    if name not in _NAMES:
+    if spec.partition(":")[0] not in _NAMES:
         if not is_plugin_name(spec):
             raise UserError(
                 f"no network is called {spec!r}; "
                 f"use {', '.join(_NAMES)} or your own as package.module:factory"
             )
         return make_own_net(spec, channels=channels, image_size=image_size, classes=classes)
+    return _known_net(spec, channels, image_size, classes)
+
+
+@lru_cache(maxsize=64)
+def _known_net(spec: str, channels: int, image_size: int, classes: int) -> Net:
+    """A network of ours; the same object each time, since what is compiled for it hangs on it."""
+    name, colon, rest = spec.partition(":")
     _check_images(name, channels, image_size)
     options = _read_options(spec, rest) if colon else {}
     plan = _plan(name, options, channels, image_size, classes)

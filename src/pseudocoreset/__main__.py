@@ -1,0 +1,7 @@
+"""`python -m pseudocoreset`."""
+
+import sys
+
+from pseudocoreset.cli import main
+
+sys.exit(main())

@@ -1,0 +1,133 @@
+"""The command line: options and exit codes; what the commands do is in `commands`."""
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from pseudocoreset import commands
+from pseudocoreset.distill import DistillSettings
+from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertSettings
+from pseudocoreset.options import CommonOptions, DataOptions, Parser, add_options, several
+from pseudocoreset.posterior import Protocol
+
+NET_HELP = (
+    "convnet, lenet, alexnet, vgg11, resnet18, resnet34, with options such as "
+    "convnet:depth=3,width=128,norm=group, or your own as package.module:factory"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0, 2 for the person's mistake, 130 when interrupted."""
+    warnings.showwarning = _show_warning
+    try:
+        given = make_parser().parse_args(arguments)
+        getattr(commands, given.command)(given[given.command])
+    except UserError as error:
+        print(f"pseudocoreset: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("pseudocoreset: interrupted; the same command goes on from here.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:
+    print(f"pseudocoreset: warning: {message}", file=sys.stderr)
+
+
+def make_parser() -> Parser:
+    """All commands and their options."""
+    parser = Parser(
+        prog="pseudocoreset",
+        description="A large labelled data set as a handful of synthetic images.",
+    )
+    subcommands = parser.add_subcommands(required=True, dest="command")
+    for make in (_quickstart, _experts, _distill, _evaluate, _sample, _predict, _report, _info):
+        command = Parser(prog=f"pseudocoreset {make.__name__[1:]}", description=make.__doc__)
+        make(command)
+        add_options(command, CommonOptions)
+        command.add_argument("--config", action="config", help="a YAML file of options")
+        subcommands.add_subcommand(make.__name__[1:], command, help=make.__doc__)
+    return parser
+
+
+def _quickstart(command: Parser) -> None:
+    """The whole job on small digits, in a minute."""
+    command.add_argument("--out", type=str, default="quickstart", help="folder of the results")
+
+
+def _experts(command: Parser) -> None:
+    """Train networks on the whole data and keep snapshots."""
+    add_options(command, DataOptions)
+    command.add_argument("--net", type=str, default="convnet", help=NET_HELP)
+    command.add_argument("--out", type=str, required=True, help="folder of the expert store")
+    add_options(command, ExpertSettings)
+    command.add_argument(
+        "--from-replay",
+        type=str | None,
+        help="import replay_buffer_*.pt of trajectory matching from this folder; train nothing",
+    )
+
+
+def _distill(command: Parser) -> None:
+    """Make a coreset."""
+    add_options(command, DataOptions)
+    command.add_argument(
+        "--net", action="append", type=several, help=f"{NET_HELP}; default: the experts' own"
+    )
+    command.add_argument(
+        "--experts", action="append", type=several, help="an expert store; one a network"
+    )
+    command.add_argument("--out", type=str, required=True, help="folder of the run")
+    add_options(command, DistillSettings)
+    command.add_argument(
+        "--tensorboard", action="store_true", help="write TensorBoard's files into the folder too"
+    )
+
+
+def _evaluate(command: Parser) -> None:
+    """Sample a coreset's posterior and score it."""
+    command.add_argument("coreset", type=str, help="a coreset, or a set made elsewhere")
+    add_options(command, DataOptions)
+    command.add_argument("--seeds", type=int, default=5, help="posteriors to sample")
+    command.add_argument("--split", type=str, default="test", help="test or holdout")
+    command.add_argument("--json", type=str | None, help="write the scores to this file")
+    _add_sampling(command)
+
+
+def _sample(command: Parser) -> None:
+    """Store samples of a coreset's posterior."""
+    command.add_argument("coreset", type=str, help="a coreset")
+    command.add_argument("--out", type=str, required=True, help="the .safetensors file to write")
+    _add_sampling(command)
+
+
+def _predict(command: Parser) -> None:
+    """Class probabilities and uncertainty of your own images."""
+    command.add_argument("posterior", type=str, help="what `pseudocoreset sample` wrote")
+    command.add_argument("images", type=str, nargs="+", help="image files, or .npz with `images`")
+    command.add_argument("--json", type=str | None, help="write the predictions to this file")
+
+
+def _report(command: Parser) -> None:
+    """Write the page of a run again."""
+    command.add_argument("run", type=str, help="the folder of a run")
+
+
+def _info(command: Parser) -> None:
+    """Say what a data set, an expert store, a run, a coreset or a posterior is."""
+    command.add_argument("what", type=str, help="a path, or a data spec such as cifar10:DIR")
+
+
+def _add_sampling(command: Parser) -> None:
+    command.add_argument("--net", type=str | None, help="default: the coreset's own network")
+    command.add_argument(
+        "--protocol", type=str, default="paper", help="paper (cold) or bayes (temperature 1)"
+    )
+    add_options(command, Protocol, default="the protocol's")

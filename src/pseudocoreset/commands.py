@@ -1,0 +1,188 @@
+"""What each command does, and what it tells the person."""
+
+from argparse import Namespace
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pseudocoreset import foreign
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data import ImageData, load_data
+from pseudocoreset.describe import describe
+from pseudocoreset.distill import DistillSettings
+from pseudocoreset.distill import distill as make_coreset
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.progress import SILENT, Progress
+from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.evaluate import evaluate as evaluate_coreset
+from pseudocoreset.evaluation.own_images import predict_files
+from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
+from pseudocoreset.nets import make_net
+from pseudocoreset.options import CommonOptions, DataOptions, as_list, pick
+from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_posterior
+from pseudocoreset.quickstart import quickstart as run_quickstart
+from pseudocoreset.report import print_scores, read_run, write_report
+from pseudocoreset.report.console import RichProgress
+from pseudocoreset.report.tensorboard import write_tensorboard
+
+
+def quickstart(given: Namespace) -> None:
+    """Run the whole job on digits."""
+    out = Path(given.out)
+    runs = run_quickstart(out, seed=given.seed, device=given.device, progress=_progress(given))
+    print_scores(runs)
+    print(f"The page to open: {(out / 'report.html').resolve()}")
+
+
+def experts(given: Namespace) -> None:
+    """Train experts, or import them."""
+    data = _load(given)
+    settings = pick(ExpertSettings, given)
+    out = Path(given.out)
+    if given.from_replay is not None:
+        store = foreign.import_replay_buffers(
+            Path(given.from_replay), data, given.net, out, settings, given.seed
+        )
+    else:
+        common = pick(CommonOptions, given)
+        store = train_experts(
+            data,
+            given.net,
+            out,
+            settings,
+            seed=common.seed,
+            device=common.device,
+            progress=_progress(given),
+        )
+    if not given.quiet:
+        print(describe(str(store.path)))
+
+
+def distill(given: Namespace) -> None:
+    """Make a coreset, and its page."""
+    data = _load(given)
+    stores = [ExpertStore.open(path) for path in as_list(given.experts)]
+    nets = as_list(given.net)
+    stores = _match(stores, nets, data)
+    out = Path(given.out)
+    coreset = make_coreset(
+        data,
+        stores,
+        pick(DistillSettings, given),
+        net=nets[0] if nets else None,
+        out=out,
+        seed=given.seed,
+        device=given.device,
+        progress=_progress(given),
+    )
+    run = read_run(out)
+    if given.tensorboard:
+        write_tensorboard(out)
+    write_report(out, f"Pseudocoreset of {data.name}", [run])
+    if not given.quiet:
+        print(f"{out / 'coreset.safetensors'}: {len(coreset)} images, {coreset.ipc} a class")
+        print(f"The page to open: {(out / 'report.html').resolve()}")
+
+
+def evaluate(given: Namespace) -> None:
+    """Score a coreset."""
+    data = _load(given)
+    path = Path(given.coreset)
+    coreset = foreign.read_coreset(path, data, given.net)
+    evaluation = evaluate_coreset(
+        coreset,
+        data,
+        given.net,
+        _protocol(given),
+        seeds=given.seeds,
+        first_seed=given.seed,
+        split=given.split,
+        device=given.device,
+        progress=_progress(given),
+    )
+    content = evaluation.as_json()
+    if given.json is not None:
+        write_json(Path(given.json), content)
+    run = path.parent
+    if (run / "config.yaml").exists():  # the coreset of a run: its page shows the scores
+        write_json(run / "evaluation.json", content)
+        write_report(run, f"Pseudocoreset of {data.name}", [read_run(run)])
+    if not given.quiet:
+        for name in ("accuracy", "nll", "nll_kim", "ece", "brier", "disagreement"):
+            print(f"{name:14}{content[name]:.4f} ± {content[name + '_std']:.4f}")
+
+
+def sample(given: Namespace) -> None:
+    """Store samples of a posterior."""
+    posterior = sample_posterior(
+        Pseudocoreset.load(given.coreset),
+        given.net,
+        _protocol(given),
+        seed=given.seed,
+        device=given.device,
+        progress=_progress(given),
+    )
+    posterior.save(given.out)
+    if not given.quiet:
+        print(f"{given.out}: {len(posterior)} samples of {posterior.net}")
+
+
+def predict(given: Namespace) -> None:
+    """Predict a person's own images."""
+    predictions = predict_files(
+        Posterior.load(given.posterior), [Path(name) for name in given.images], given.device
+    )
+    if given.json is not None:
+        write_json(Path(given.json), predictions)
+    if given.quiet:
+        return
+    for row in predictions:
+        best = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:3]
+        shown = ", ".join(f"{name} {share:.1%}" for name, share in best)
+        print(
+            f"{row['image']}: {shown}; entropy {row['entropy']:.3f} nats, of which "
+            f"{row['mutual_information']:.3f} from the samples' disagreement"
+        )
+
+
+def report(given: Namespace) -> None:
+    """Write a run's page again."""
+    run = read_run(Path(given.run))
+    write_report(Path(given.run), f"Pseudocoreset of {run.config.get('data', '?')}", [run])
+    if not given.quiet:
+        print((Path(given.run) / "report.html").resolve())
+
+
+def info(given: Namespace) -> None:
+    """Say what something is."""
+    print(describe(given.what))
+
+
+def _load(given: Namespace) -> ImageData:
+    options = pick(DataOptions, given)
+    return load_data(options.data, options.image_size).hold_out(options.holdout)
+
+
+def _progress(given: Namespace) -> Progress:
+    return SILENT if given.quiet else RichProgress()
+
+
+def _protocol(given: Namespace) -> Protocol:
+    changes: dict[str, Any] = {f.name: getattr(given, f.name) for f in fields(Protocol)}
+    return named_protocol(given.protocol, **changes)
+
+
+def _match(stores: list[ExpertStore], nets: list[str], data: ImageData) -> list[ExpertStore]:
+    """One store a network that was named, in that order; all of them where none was."""
+    if not nets or not stores:
+        return stores
+    by_net = {store.identity.net: store for store in stores}
+    shape = {"channels": data.channels, "image_size": data.image_size, "classes": data.classes}
+    chosen = []
+    for net in nets:
+        spec = make_net(net, **shape).spec
+        if spec not in by_net:
+            held = ", ".join(f"{store.path} holds {spec}" for spec, store in by_net.items())
+            raise UserError(f"no --experts holds experts of {spec} ({held}): give one that does.")
+        chosen.append(by_net[spec])
+    return chosen

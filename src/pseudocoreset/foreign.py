@@ -1,0 +1,155 @@
+"""Sets and trajectories made by other programs."""
+
+from dataclasses import replace
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from pseudocoreset.augment import Augmentation
+from pseudocoreset.coreset import Provenance, Pseudocoreset
+from pseudocoreset.data import ImageData
+from pseudocoreset.data.npz import channels_first, read_arrays
+from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertSettings, ExpertStore
+from pseudocoreset.experts.train import identify
+from pseudocoreset.nets import Net, Weights, make_net
+
+IMAGES, LABELS = "images_best.pt", "labels_best.pt"
+
+
+def read_coreset(path: Path, data: ImageData, net: str | None) -> Pseudocoreset:
+    """A coreset of ours, an npz of `images` and `labels`, or a folder with images_best.pt.
+
+    Foreign sets say nothing of how they were normalised: bytes are normalised as `data` are,
+    floats are taken to be so already.
+    """
+    if path.suffix == ".safetensors":
+        return Pseudocoreset.load(path)
+    if path.suffix == ".npz":
+        arrays = read_arrays(path, ("images", "labels"))
+        images, labels = (torch.from_numpy(arrays[name]) for name in ("images", "labels"))
+        if images.dtype == torch.uint8:
+            square = channels_first(path, "images", arrays["images"])
+            images = data.normalisation.apply(torch.from_numpy(square.copy()))
+    elif (path / IMAGES).exists() or path.name == IMAGES:
+        folder = path if path.is_dir() else path.parent
+        images, labels = (_tensors(folder / name) for name in (IMAGES, LABELS))
+    else:
+        raise UserError(
+            f"{path} is no coreset: give a .safetensors file, an .npz with images and labels, or "
+            f"a folder with {IMAGES} and {LABELS}."
+        )
+    _check(path, images, labels, data)
+    provenance = Provenance(
+        method=f"foreign: {path.name}",
+        net=net or "convnet",
+        data=data.name,
+        data_fingerprint=data.fingerprint,
+        holdout=0,
+        seed=0,
+    )
+    if not labels.is_floating_point():
+        labels = labels.long()
+    dsa = str(Augmentation.parse("on", data.mirror))
+    return Pseudocoreset(
+        images.float(), labels, data.class_names, data.normalisation, dsa, provenance
+    )
+
+
+def _check(path: Path, images: Any, labels: Any, data: ImageData) -> None:
+    expected = (data.channels, data.image_size, data.image_size)
+    good = isinstance(images, Tensor) and isinstance(labels, Tensor)
+    if not good or images.ndim != 4 or not images.is_floating_point():
+        raise UserError(
+            f"{path}: expected images as floats of m×c×h×w, or bytes in an npz: save them so."
+        )
+    if tuple(images.shape[1:]) != expected:
+        raise UserError(
+            f"{path}: the images are {tuple(images.shape[1:])} and those of {data.name} are "
+            f"{expected}: give the data they were made of."
+        )
+    _check_labels(path, labels, len(images), data.classes)
+    if not bool(images.isfinite().all()):
+        raise UserError(f"{path}: the images hold NaN or infinity: make the set again.")
+
+
+def _check_labels(path: Path, labels: Shaped[Tensor, "..."], number: int, classes: int) -> None:
+    if labels.is_floating_point():
+        good = tuple(labels.shape) == (number, classes) and bool((labels >= 0).all())
+        good = good and torch.allclose(
+            labels.sum(1), torch.ones(number, dtype=labels.dtype), atol=1e-3
+        )
+    else:
+        good = tuple(labels.shape) == (number,) and bool(((labels >= 0) & (labels < classes)).all())
+    if not good:
+        raise UserError(
+            f"{path}: expected {number} labels, classes 0 to {classes - 1} or rows of {classes} "
+            "probabilities: give the labels of these images."
+        )
+
+
+def _tensors(path: Path) -> Any:
+    """What a .pt file holds, if that is tensors and lists of them and nothing else."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: put it beside the other file.") from None
+    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{path} can't be read as tensors and nothing else ({first}): get or save it again."
+        ) from None
+
+
+def import_replay_buffers(
+    path: Path, data: ImageData, net: str, out: Path, settings: ExpertSettings, seed: int
+) -> ExpertStore:
+    """Turn `replay_buffer_*.pt` files of trajectory matching into an expert store.
+
+    A buffer is a list of trajectories, each a list of snapshots, each a list of the parameters in
+    the network's own order. `settings` say how they were trained, except for what the files show.
+    """
+    files = [path] if path.is_file() else sorted(path.glob("replay_buffer_*.pt"))
+    if not files:
+        raise UserError(f"{path} holds no replay_buffer_*.pt: give the folder that does.")
+    network = make_net(
+        net, channels=data.channels, image_size=data.image_size, classes=data.classes
+    )
+    trajectories = [(file, one) for file in files for one in _trajectories(file)]
+    epochs = len(trajectories[0][1]) - 1
+    settings = replace(settings, epochs=epochs, from_epoch=0)
+    store = ExpertStore.create(out, identify(data, network, settings, seed))
+    for number, (file, trajectory) in enumerate(trajectories):
+        if len(trajectory) != epochs + 1:
+            raise UserError(
+                f"{file}: a trajectory has {len(trajectory)} snapshots and the first one had "
+                f"{epochs + 1}: give buffers of one length."
+            )
+        snapshots = [_snapshot(file, network, snapshot) for snapshot in trajectory]
+        store.write(number, snapshots, {"imported_from": file.name}, network)
+    return store
+
+
+def _trajectories(file: Path) -> list[list[Any]]:
+    content = _tensors(file)
+    good = isinstance(content, list) and content and all(isinstance(t, list) for t in content)
+    if not good:
+        raise UserError(f"{file}: expected a list of trajectories: give a replay buffer.")
+    return content  # type: ignore[no-any-return]
+
+
+def _snapshot(file: Path, net: Net, tensors: Any) -> Weights:
+    expected = net.unflatten(torch.zeros(net.num_params))
+    shapes = [tuple(tensor.shape) for tensor in expected.values()]
+    found = [tuple(t.shape) for t in tensors] if isinstance(tensors, list) else None
+    if found != shapes:
+        raise UserError(
+            f"{file}: a snapshot's tensors are not the parameters of {net.spec}: give the network "
+            "that the buffer was trained with."
+        )
+    params: Float[Tensor, " p"] = net.flatten(dict(zip(expected, tensors, strict=True)))
+    return Weights(params.float(), net.init(torch.Generator().manual_seed(0)).buffers)

@@ -1,0 +1,107 @@
+"""Command-line options out of dataclasses: names, types and defaults from the fields, help from
+the `Args:` section of the docstring."""
+
+import re
+from argparse import Namespace
+from dataclasses import MISSING, dataclass, fields
+from inspect import cleandoc
+from typing import Any, NoReturn, TypeVar, get_type_hints
+
+from jsonargparse import ArgumentParser
+
+from pseudocoreset.errors import UserError
+
+T = TypeVar("T")
+
+
+class Parser(ArgumentParser):
+    """A parser whose errors are one sentence."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
+        """Say what is wrong with the command line, and where help is."""
+        text = " ".join(message.split())
+        text = re.sub(r'Parser key "(\w+)":', lambda m: f"--{m[1].replace('_', '-')}:", text)
+        text = re.sub(r"<class '(\w+)'>", r"\1", text)
+        raise UserError(f"{text.rstrip('.')}: see `{self.prog} --help`.")
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which data.
+
+    Args:
+        data: digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, cifar100:DIR, tiny-imagenet:DIR,
+            folder:DIR or npz:FILE
+        image_size: resize images to this side
+        holdout: training images kept out of all that trains, equally many a class
+    """
+
+    data: str
+    image_size: int | None = None
+    holdout: int = 0
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """What every command takes.
+
+    Args:
+        seed: seed of all randomness
+        device: auto, cpu or cuda
+        quiet: no progress, and of results only what was asked for
+    """
+
+    seed: int = 0
+    device: str = "auto"
+    quiet: bool = False
+
+
+def add_options(parser: ArgumentParser, options: type, default: str | None = None) -> None:
+    """Add an option for each field of a dataclass.
+
+    With a `default` in words, options that are not given are None, for the caller to fill in.
+    """
+    helps = argument_helps(options)
+    hints = get_type_hints(options)
+    for field in fields(options):
+        name, hint, text = field.name, hints[field.name], helps[field.name]
+        flag = "--" + name.replace("_", "-")
+        if default is not None:
+            parser.add_argument(flag, type=hint | None, help=f"{text}; default: {default}")
+        elif hint is bool:
+            parser.add_argument(flag, action="store_true", help=text)
+        elif field.default is MISSING:
+            parser.add_argument(flag, type=hint, required=True, help=text)
+        else:
+            parser.add_argument(flag, type=hint, default=field.default, help=text)
+
+
+def several(value: Any) -> Any:
+    """The type of an option that may be given several times, or as a list in a file."""
+    return value
+
+
+def as_list(value: Any) -> list[str]:
+    """What such an option holds: nothing, one text, or several."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else [str(item) for item in value]
+
+
+def pick(options: type[T], given: Namespace) -> T:
+    """The dataclass out of parsed options."""
+    names = [field.name for field in fields(options) if field.name in given]  # type: ignore[arg-type]
+    return options(**{name: getattr(given, name) for name in names})
+
+
+def argument_helps(options: type) -> dict[str, str]:
+    """The help of each field, from lines `name: text` under `Args:`; deeper lines go on."""
+    helps: dict[str, str] = {}
+    name = ""
+    for line in cleandoc(options.__doc__ or "").partition("Args:")[2].splitlines():
+        found = re.match(r" {4}(\w+): (.*)", line)
+        if found:
+            name, helps[found[1]] = found[1], found[2]
+        elif line.strip():
+            helps[name] += " " + line.strip()
+    return helps

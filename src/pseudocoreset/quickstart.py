@@ -1,0 +1,72 @@
+"""The whole job on the embedded digits: experts, FBPC, SGHMC, beside random coresets."""
+
+from pathlib import Path
+
+from pseudocoreset.augment import Augmentation
+from pseudocoreset.coreset import Provenance, Pseudocoreset
+from pseudocoreset.data import ImageData, load_data
+from pseudocoreset.distill import DistillSettings, distill
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.progress import SILENT, Progress
+from pseudocoreset.evaluation.evaluate import evaluate
+from pseudocoreset.experts import ExpertSettings, train_experts
+from pseudocoreset.posterior import named_protocol
+from pseudocoreset.report import RunReport, read_run, write_report
+
+NET = "convnet:width=32"
+EXPERTS = ExpertSettings(num=5, epochs=10, lr=0.05, batch=64)
+PROTOCOL = named_protocol("paper", epochs=300, every=30)
+FULL_PROTOCOL = named_protocol("paper", epochs=100, every=10)
+SEEDS = 2
+
+
+def quickstart(
+    out: Path, seed: int = 0, device: str = "auto", progress: Progress = SILENT
+) -> list[RunReport]:
+    """Run it all into the folder `out`; run again, it goes on where it stopped."""
+    data = load_data("digits")
+    experts = train_experts(
+        data, NET, out / "experts", EXPERTS, seed=seed, device=device, progress=progress
+    )
+    runs = []
+    for ipc in (1, 10):
+        for method in ("random", "fbpc"):
+            folder = out / f"{method}-ipc{ipc}"
+            coreset = distill(
+                data,
+                () if method == "random" else experts,
+                DistillSettings(method=method, ipc=ipc),
+                net=NET,
+                out=folder,
+                seed=seed,
+                device=device,
+                progress=progress,
+            )
+            evaluation = evaluate(
+                coreset, data, protocol=PROTOCOL, seeds=SEEDS, device=device, progress=progress
+            )
+            write_json(folder / "evaluation.json", evaluation.as_json())
+            runs.append(read_run(folder))
+    upper = evaluate(
+        whole_data(data), data, protocol=FULL_PROTOCOL, seeds=1, device=device, progress=progress
+    )
+    runs.append(RunReport("All training images", None, [], {}, upper.as_json()))
+    write_report(out, "Pseudocoresets of handwritten digits", runs)
+    return runs
+
+
+def whole_data(data: ImageData) -> Pseudocoreset:
+    """The training set itself in the place of a coreset: the posterior to be matched."""
+    provenance = Provenance(
+        method="full data",
+        net=NET,
+        data=data.name,
+        data_fingerprint=data.fingerprint,
+        holdout=0 if data.holdout is None else len(data.holdout),
+        seed=0,
+    )
+    images = data.normalisation.apply(data.train.images)
+    dsa = str(Augmentation.parse("on", data.mirror))
+    return Pseudocoreset(
+        images, data.train.labels, data.class_names, data.normalisation, dsa, provenance
+    )

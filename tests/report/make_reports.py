@@ -1,0 +1,89 @@
+"""Small made-up runs to report on."""
+
+from typing import Any
+
+import torch
+
+from pseudocoreset.coreset import Provenance, Pseudocoreset
+from pseudocoreset.data import Normalisation
+from pseudocoreset.report import RunReport
+
+
+def make_coreset(
+    names: tuple[str, ...] = ("cat", "dog", "fox"), ipc: int = 2, size: int = 8, channels: int = 1
+) -> Pseudocoreset:
+    images = torch.randn(
+        len(names) * ipc, channels, size, size, generator=torch.Generator().manual_seed(0)
+    )
+    return Pseudocoreset(
+        images,
+        torch.arange(len(names)).repeat_interleave(ipc),
+        names,
+        Normalisation((0.5,) * channels, (0.25,) * channels),
+        "on",
+        Provenance("fbpc", "convnet", "pets", "fingerprint", 0, 0),
+    )
+
+
+def make_metrics(updates: int = 6, networks: int = 1) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for update in range(1, updates + 1):
+        row: dict[str, Any] = {"update": update}
+        for network in range(networks):
+            end = f"/{network}" if networks > 1 else ""
+            row |= {f"loss_x{end}": 2.0 / update, f"loss_u{end}": 0.5, f"map_loss{end}": 0.05}
+            row |= {f"map_steps{end}": 40 + update, f"map_missed{end}": 0}
+        rows.append(row)
+    return rows
+
+
+def make_evaluation(accuracy: float = 0.8125, nll: float = 0.654, seeds: int = 2) -> dict[str, Any]:
+    means = {
+        "accuracy": accuracy,
+        "nll": nll,
+        "nll_kim": 0.701,
+        "ece": 0.093,
+        "brier": 0.287,
+        "disagreement": 0.123,
+    }
+    return {
+        **means,
+        **{f"{name}_std": 0.0125 for name in means},
+        "seeds": [means] * seeds,
+        "protocol": {
+            "sampler": "sghmc",
+            "step": 0.03,
+            "epochs": 100,
+            "every": 10,
+            "temperature": 0.001,
+            "net": "convnet:depth=2",
+            "split": "test",
+            "images": 500,
+            "versions": {"torch": "2.11.0"},
+        },
+        "coreset": {"images": 1234},
+        "samplers": [
+            {
+                "seed": 40 + seed,
+                "temperature": 0.001,
+                "kinetic_temperature": [0.042],
+                "loss_trace": [[2.3, 1.1, 0.5, 0.05]],
+            }
+            for seed in range(seeds)
+        ],
+        "reliability": {
+            "share": [0.0, 0.25, 0.75],
+            "confidence": [0.0, 0.6, 0.9],
+            "accuracy": [0.0, 0.5, 0.96],
+        },
+    }
+
+
+def make_run(name: str = "FBPC, 2 images per class", **changes: Any) -> RunReport:
+    values: dict[str, Any] = {
+        "coreset": make_coreset(),
+        "metrics": make_metrics(),
+        "config": {"method": "fbpc", "ipc": 2, "data": "pets", "gamma": 0.05, "seed": 7},
+        "evaluation": make_evaluation(),
+    }
+    return RunReport(name, **(values | changes))

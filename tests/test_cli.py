@@ -1,0 +1,238 @@
+"""The commands as a person calls them: what they print, write and return."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from pseudocoreset import Pseudocoreset
+from pseudocoreset.cli import main, make_parser
+
+NET = "convnet:width=8"
+EXPERTS = ["experts", "--data", "digits", "--net", NET, "--epochs", "2", "--batch", "64"]
+COMMANDS = ["quickstart", "experts", "distill", "evaluate", "sample", "predict", "report", "info"]
+
+
+def run(*arguments: object, code: int = 0) -> None:
+    assert main([str(argument) for argument in arguments]) == code
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Experts, a run with scores, and a posterior, made by the commands."""
+    root = tmp_path_factory.mktemp("cli")
+    run(*EXPERTS, "--lr", "0.05", "--num", "2", "--out", root / "experts", "--quiet")
+    distill = ["distill", "--data", "digits", "--experts", root / "experts", "--ipc", "2"]
+    distill += ["--steps", "3", "--gamma", "1", "--from-epoch", "1", "--out", root / "run"]
+    run(*distill, "--quiet")
+    coreset = root / "run" / "coreset.safetensors"
+    short = ["--epochs", "20", "--every", "10", "--quiet"]
+    scores = root / "scores.json"
+    run("evaluate", coreset, "--data", "digits", "--seeds", "2", "--json", scores, *short)
+    run("sample", coreset, "--out", root / "posterior.safetensors", *short)
+    return root
+
+
+def test_the_run_folder_is_as_promised(folder):
+    names = {path.name for path in (folder / "run").iterdir()}
+    promised = {"config.yaml", "metrics.jsonl", "checkpoint.safetensors", "coreset.safetensors"}
+    assert promised | {"figures", "report.html"} <= names
+    assert len((folder / "run" / "metrics.jsonl").read_text().splitlines()) == 3
+    config = yaml.safe_load((folder / "run" / "config.yaml").read_text())
+    assert (config["ipc"], config["gamma"], config["samples"]) == (2, 1.0, 30)
+
+
+def test_evaluate_writes_the_promised_json(folder):
+    scores = json.loads((folder / "scores.json").read_text())
+    promised = "accuracy accuracy_std nll nll_std nll_kim ece brier seeds protocol coreset"
+    assert set(promised.split()) <= scores.keys()
+    assert 0 <= scores["accuracy"] <= 1
+    assert len(scores["seeds"]) == 2
+    assert scores["protocol"]["epochs"] == 20
+    assert scores["coreset"]["method"] == "fbpc"
+
+
+def test_distill_run_again_does_nothing_new(folder, capsys):
+    before = (folder / "run" / "coreset.safetensors").read_bytes()
+    again = ["distill", "--data", "digits", "--experts", folder / "experts", "--ipc", "2"]
+    again += ["--steps", "3", "--gamma", "1", "--from-epoch", "1", "--out", folder / "run"]
+    run(*again, "--quiet")
+    assert (folder / "run" / "coreset.safetensors").read_bytes() == before
+    run(*again, "--lr-x", "0.2", code=2)
+    assert "lr_x" in capsys.readouterr().err
+
+
+def test_predict_takes_image_files_and_npz(folder, tmp_path, capsys):
+    Image.fromarray(np.full((40, 30, 3), 200, np.uint8)).save(tmp_path / "photo.png")
+    np.savez(tmp_path / "two.npz", images=np.zeros((2, 8, 8), np.uint8))
+    out = tmp_path / "out.json"
+    images = [tmp_path / "photo.png", tmp_path / "two.npz"]
+    run("predict", folder / "posterior.safetensors", *images, "--json", out)
+    rows = json.loads(out.read_text())
+    assert [row["image"] for row in rows] == [str(images[0]), f"{images[1]}[0]", f"{images[1]}[1]"]
+    for row in rows:
+        assert sum(row["probabilities"].values()) == pytest.approx(1)
+        assert 0 <= row["mutual_information"] <= row["entropy"] <= np.log(10) + 1e-9
+    assert rows[1]["probabilities"] == rows[2]["probabilities"]
+    assert str(images[0]) in capsys.readouterr().out
+
+
+def test_predict_refuses_what_is_no_image(folder, tmp_path, capsys):
+    (tmp_path / "not.png").write_text("hello")
+    run("predict", folder / "posterior.safetensors", tmp_path / "not.png", code=2)
+    run("predict", folder / "posterior.safetensors", tmp_path / "none.png", code=2)
+    run("predict", folder / "run" / "coreset.safetensors", tmp_path / "not.png", code=2)
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3
+    assert "holds a coreset" in errors[2]
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("experts", "trajectories"),
+        ("experts/trajectory-0000.safetensors", "training loss"),
+        ("run", "updates done"),
+        ("run/coreset.safetensors", "20 of 1×8×8"),
+        ("posterior.safetensors", "kinetic temperature"),
+    ],
+)
+def test_info_describes(folder, what, says, capsys):
+    run("info", folder / what)
+    assert says in capsys.readouterr().out
+
+
+def test_info_describes_data_and_refuses_the_rest(tmp_path, capsys):
+    run("info", "digits")
+    assert "1,297 of 1×8×8" in capsys.readouterr().out
+    run("info", tmp_path / "nothing", code=2)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_report_writes_the_page_again(folder, capsys):
+    page = folder / "run" / "report.html"
+    page.unlink()
+    run("report", folder / "run")
+    assert str(page) in capsys.readouterr().out
+    assert page.exists()
+
+
+def test_several_networks_make_one_coreset(folder, tmp_path):
+    other = "convnet:width=8,norm=group"
+    group = [EXPERTS[0], *EXPERTS[1:3], "--net", other, *EXPERTS[5:]]
+    run(*group, "--lr", "0.05", "--num", "1", "--out", tmp_path / "group", "--quiet")
+    both = ["--net", NET, "--net", other]
+    stores = ["--experts", tmp_path / "group", "--experts", folder / "experts"]
+    settings = ["--ipc", "1", "--steps", "2", "--gamma", "1", "--from-epoch", "1"]
+    run(
+        "distill", "--data", "digits", *both, *stores, *settings, "--out", tmp_path / "r", "--quiet"
+    )
+    coreset = Pseudocoreset.load(tmp_path / "r" / "coreset.safetensors")
+    assert [net.count("instance") for net in coreset.provenance.config["nets"]] == [1, 0]
+    metrics = json.loads((tmp_path / "r" / "metrics.jsonl").read_text().splitlines()[0])
+    assert {"loss_x/0", "loss_x/1"} <= metrics.keys()
+
+
+def test_options_come_from_a_file_and_the_command_line_wins(folder, tmp_path):
+    settings = {"data": "digits", "experts": str(folder / "experts"), "ipc": 1, "steps": 1}
+    settings |= {"gamma": 2.0, "from_epoch": 1, "out": str(tmp_path / "run"), "quiet": True}
+    (tmp_path / "options.yaml").write_text(yaml.safe_dump(settings))
+    run("distill", "--config", tmp_path / "options.yaml", "--gamma", "1.5")
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (config["gamma"], config["steps"]) == (1.5, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["experts", "--data", "digits"],
+        ["experts", "--data", "digits", "--out", "x", "--num", "many"],
+        ["experts", "--data", "digits", "--out", "x", "--num", "0"],
+        ["experts", "--data", "digits", "--out", "x", "--net", "nonsense"],
+        ["experts", "--data", "nonsense", "--out", "x"],
+        ["experts", "--data", "cifar10:nowhere", "--out", "x"],
+        ["experts", "--data", "digits", "--out", "x", "--dsa", "nonsense"],
+        ["experts", "--data", "digits", "--out", "x", "--device", "nonsense"],
+        ["experts", "--data", "digits", "--out", "x", "--holdout", "7"],
+        ["experts", "--data", "digits", "--out", "x", "--from-replay", "nowhere"],
+        ["experts", "--config", "nowhere.yaml"],
+        ["distill", "--data", "digits", "--out", "x"],
+        ["distill", "--data", "digits", "--out", "x", "--experts", "nowhere"],
+        ["distill", "--data", "digits", "--out", "x", "--method", "nonsense"],
+        ["distill", "--data", "digits", "--out", "x", "--method", "random", "--ipc", "5000"],
+        ["evaluate", "nowhere.safetensors", "--data", "digits"],
+        ["evaluate", "nowhere.npz", "--data", "digits"],
+        ["evaluate", "nowhere", "--data", "digits"],
+        ["sample", "nowhere.safetensors", "--out", "x"],
+        ["report", "nowhere"],
+    ],
+)
+def test_a_persons_mistake_is_one_sentence_and_exit_code_2(
+    arguments, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    run(*arguments, code=2)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("pseudocoreset: ")
+    assert line.endswith(".")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_option(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        make_parser().parse_args([command, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "--seed" in text
+    assert "--device" in text
+
+
+def test_an_interrupt_keeps_what_was_done_and_exits_130(tmp_path):
+    command = [sys.executable, "-m", "pseudocoreset", *EXPERTS, "--num", "50"]
+    process = subprocess.Popen([*command, "--out", tmp_path / "experts"], stderr=subprocess.PIPE)
+    first = tmp_path / "experts" / "trajectory-0000.safetensors"
+    deadline = time.monotonic() + 60
+    while not first.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+    assert first.exists()
+
+
+def test_warnings_are_shown_in_words(folder, tmp_path, capsys):
+    options = ["--ipc", "1", "--steps", "1", "--gamma", "1e-9", "--max-map-steps", "10"]
+    experts = ["--experts", folder / "experts", "--from-epoch", "1"]
+    run("distill", "--data", "digits", *experts, *options, "--out", tmp_path / "run", "--quiet")
+    assert "warning: 1 of 1 updates did not reach the loss" in capsys.readouterr().err
+
+
+def test_tensorboard_files_are_written(folder, tmp_path):
+    pytest.importorskip("tensorboard")
+    options = ["--ipc", "1", "--steps", "1", "--gamma", "2", "--from-epoch", "1", "--tensorboard"]
+    command = [sys.executable, "-m", "pseudocoreset", "distill", "--data", "digits", "--quiet"]
+    command += ["--experts", folder / "experts", *options, "--out", tmp_path / "run"]
+    subprocess.run(command, check=True)
+    assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_learned_labels_are_probabilities(folder, tmp_path):
+    options = ["--ipc", "1", "--steps", "2", "--gamma", "2", "--from-epoch", "1", "--learn-labels"]
+    experts = ["--experts", folder / "experts"]
+    run("distill", "--data", "digits", *experts, *options, "--out", tmp_path / "run", "--quiet")
+    labels = Pseudocoreset.load(tmp_path / "run" / "coreset.safetensors").labels
+    assert torch.allclose(labels.sum(1), torch.ones(10))
+    assert labels.argmax(1).tolist() == list(range(10))

@@ -1,0 +1,104 @@
+"""Sets and trajectories that other programs wrote."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from pseudocoreset.cli import main
+from pseudocoreset.data import load_data
+from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertSettings
+from pseudocoreset.foreign import import_replay_buffers, read_coreset
+from pseudocoreset.nets import make_net
+
+DATA = load_data("digits")
+NET = "convnet:width=8"
+
+
+def images_and_labels(number: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
+    return DATA.normalisation.apply(DATA.train.images[:number]), DATA.train.labels[:number]
+
+
+def test_an_npz_of_bytes_is_normalised_and_of_floats_taken_as_it_is(tmp_path):
+    images, labels = images_and_labels()
+    np.savez(tmp_path / "bytes.npz", images=DATA.train.images[:10, 0].numpy(), labels=labels)
+    np.savez(tmp_path / "floats.npz", images=images.numpy(), labels=labels.numpy())
+    for name in ("bytes", "floats"):
+        coreset = read_coreset(tmp_path / f"{name}.npz", DATA, None)
+        assert torch.allclose(coreset.images, images)
+        assert torch.equal(coreset.labels, labels)
+
+
+def test_the_files_of_trajectory_matching_can_be_evaluated(tmp_path, capsys):
+    images, labels = images_and_labels()
+    torch.save(images, tmp_path / "images_best.pt")
+    torch.save(labels, tmp_path / "labels_best.pt")
+    for path in (tmp_path, tmp_path / "images_best.pt"):
+        assert torch.equal(read_coreset(path, DATA, None).images, images)
+    options = ["--net", NET, "--epochs", "4", "--every", "2", "--seeds", "1"]
+    assert main(["evaluate", str(tmp_path), "--data", "digits", *options]) == 0
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_soft_labels_are_taken_too(tmp_path):
+    images, labels = images_and_labels()
+    soft = 0.9 * torch.nn.functional.one_hot(labels, 10) + 0.01
+    np.savez(tmp_path / "soft.npz", images=images.numpy(), labels=soft.numpy())
+    assert torch.equal(read_coreset(tmp_path / "soft.npz", DATA, None).labels, soft)
+
+
+class Harmful:
+    def __reduce__(self):
+        return os.mkdir, ("harmed",)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "says"),
+    [
+        (Harmful(), torch.zeros(1), "tensors and nothing else"),
+        ([1, 2], torch.zeros(1), "floats of m×c×h×w"),
+        (torch.zeros(10, 3, 8, 8), torch.zeros(10).long(), "give the data they were made of"),
+        (torch.zeros(10, 1, 8, 8), torch.zeros(9).long(), "expected 10 labels"),
+        (torch.zeros(10, 1, 8, 8), torch.full((10,), 10), "expected 10 labels"),
+        (torch.zeros(10, 1, 8, 8), torch.zeros(10, 10), "expected 10 labels"),
+        (torch.full((10, 1, 8, 8), torch.nan), torch.zeros(10).long(), "NaN"),
+    ],
+)
+def test_what_is_no_set_is_refused(images, labels, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(images, tmp_path / "images_best.pt")
+    torch.save(labels, tmp_path / "labels_best.pt")
+    with pytest.raises(UserError, match=says):
+        read_coreset(tmp_path, DATA, None)
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    images, labels = images_and_labels()
+    torch.save(images, tmp_path / "images_best.pt")
+    torch.save(labels, tmp_path / "labels_best.pt")
+    whole = (tmp_path / "images_best.pt").read_bytes()
+    for cut in (0, 10, len(whole) // 2):
+        (tmp_path / "images_best.pt").write_bytes(whole[:cut])
+        with pytest.raises(UserError, match="images_best"):
+            read_coreset(tmp_path, DATA, None)
+
+
+def test_replay_buffers_become_an_expert_store(tmp_path):
+    net = make_net(NET, channels=1, image_size=8, classes=10)
+    torch.manual_seed(0)
+    modules = [[net.build() for _ in range(3)] for _ in range(4)]
+    buffers = [[[p.detach() for p in m.parameters()] for m in row] for row in modules]
+    torch.save(buffers[:3], tmp_path / "replay_buffer_0.pt")
+    torch.save(buffers[3:], tmp_path / "replay_buffer_1.pt")
+    store = import_replay_buffers(tmp_path, DATA, NET, tmp_path / "out", ExpertSettings(), 0)
+    assert (len(store), store.first_epoch, store.last_epoch) == (4, 0, 2)
+    weights = store.snapshot(store.trajectories[3], 1, torch.device("cpu"))
+    images, _ = images_and_labels()
+    assert torch.allclose(net.apply(weights, images), modules[3][1].eval()(images), atol=1e-6)
+    with pytest.raises(UserError, match="not the parameters of convnet"):
+        import_replay_buffers(
+            tmp_path, DATA, "convnet:width=16", tmp_path / "other", ExpertSettings(), 0
+        )
