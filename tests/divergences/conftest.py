@@ -1,0 +1,26 @@
+"""Experts that all tests of divergences share."""
+
+import pytest
+
+from small_world import NET, make_data, make_store
+
+
+@pytest.fixture(scope="session")
+def data():
+    return make_data()
+
+
+@pytest.fixture(scope="session")
+def store(data, tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("experts"), data)
+
+
+@pytest.fixture(scope="session")
+def batch_norm_stores(data, tmp_path_factory):
+    """By how BatchNorm's statistics are treated."""
+    return {
+        stats: make_store(
+            tmp_path_factory.mktemp(f"experts-{stats}"), data, f"{NET},norm=batch,stats={stats}"
+        )
+        for stats in ("batch", "kept")
+    }

@@ -1,0 +1,147 @@
+"""Scores against cases worked by hand, and against torchmetrics."""
+
+from math import log
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchmetrics.classification import MulticlassCalibrationError
+
+from pseudocoreset.evaluation.metrics import (
+    KIM_BATCH,
+    brier,
+    calibration_error,
+    disagreement,
+    negative_log_likelihood,
+    negative_log_likelihood_kim,
+    predictive,
+    reliability,
+    score,
+)
+
+# Two samples, three images, two classes; the labels are 0, 1, 1.
+SAMPLES = torch.tensor(
+    [
+        [[0.9, 0.1], [0.58, 0.42], [0.34, 0.66]],
+        [[0.66, 0.34], [0.18, 0.82], [0.9, 0.1]],
+    ],
+    dtype=torch.float64,
+)
+LABELS = torch.tensor([0, 1, 1])
+MEAN = torch.tensor([[0.78, 0.22], [0.38, 0.62], [0.62, 0.38]], dtype=torch.float64)
+
+
+def test_predictive_is_the_mean_of_probabilities():
+    torch.testing.assert_close(predictive(SAMPLES.log()).exp(), MEAN, rtol=1e-14, atol=1e-14)
+
+
+def test_scores_worked_by_hand():
+    found = score(SAMPLES.log(), LABELS)
+    assert found.accuracy == pytest.approx(2 / 3)
+    assert found.nll == pytest.approx(-(log(0.78) + log(0.62) + log(0.38)) / 3, rel=1e-12)
+    geometric = [(0.9 * 0.42 * 0.66) ** (1 / 3), (0.66 * 0.82 * 0.1) ** (1 / 3)]
+    assert found.nll_kim == pytest.approx(-log(sum(geometric) / 2), rel=1e-12)
+    assert found.brier == pytest.approx((2 * 0.22**2 + 2 * 0.38**2 + 2 * 0.62**2) / 3)
+    # Confidences 0.78 (right) and twice 0.62 (right, wrong), which share a bin.
+    assert found.ece == pytest.approx(0.22 * 1 / 3 + 0.12 * 2 / 3)
+    # The samples predict 0, 0, 1 and 0, 1, 0.
+    assert found.disagreement == pytest.approx(2 / 3)
+
+
+def test_perfect_and_hopeless_predictions():
+    certain = torch.eye(4, dtype=torch.float64)
+    right, wrong = torch.arange(4), torch.arange(4).roll(1)
+    assert brier(certain, right) == 0
+    assert brier(certain, wrong) == 2
+    assert calibration_error(certain, right) == 0
+    assert calibration_error(certain, wrong) == 1
+    uniform = torch.full((4, 4), 0.25, dtype=torch.float64)
+    assert brier(uniform, right) == pytest.approx(0.75)
+    assert negative_log_likelihood(uniform.log(), right) == pytest.approx(log(4))
+
+
+def test_scores_of_one_sample():
+    found = score(SAMPLES[:1].log(), LABELS)
+    assert found.disagreement == 0
+    assert found.nll_kim == pytest.approx(found.nll, rel=1e-12)
+
+
+def test_disagreement_of_three_samples():
+    """Votes 0, 0, 1 on one image: of three pairs, two disagree."""
+    votes = torch.tensor([[0], [0], [1]])
+    log_samples = torch.nn.functional.one_hot(votes, 3).float().clamp(min=1e-6).log()
+    assert disagreement(log_samples) == pytest.approx(2 / 3)
+    assert disagreement(log_samples[:2]) == 0
+
+
+def random_case(samples, images, classes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(samples, images, classes, generator=generator, dtype=torch.float64)
+    labels = torch.randint(classes, (images,), generator=generator)
+    return logits.log_softmax(2), labels
+
+
+@given(st.integers(1, 6), st.integers(1, KIM_BATCH), st.integers(2, 5), st.integers(0, 1000))
+@settings(max_examples=50, deadline=None)
+def test_kims_nll_is_never_smaller_within_a_batch(samples, images, classes, seed):
+    log_samples, labels = random_case(samples, images, classes, seed)
+    ours = negative_log_likelihood(predictive(log_samples), labels)
+    assert negative_log_likelihood_kim(log_samples, labels) >= ours - 1e-12
+
+
+@pytest.mark.parametrize("batches", [2, 5])
+def test_kims_nll_is_never_smaller_over_equal_batches(batches):
+    log_samples, labels = random_case(4, batches * KIM_BATCH, 3, seed=batches)
+    ours = negative_log_likelihood(predictive(log_samples), labels)
+    assert negative_log_likelihood_kim(log_samples, labels) > ours
+
+
+def test_kims_nll_counts_a_short_last_batch_like_any():
+    """128 images at p = ¼ and one at p = 1, one sample: ours is near log 4, theirs half of it."""
+    right = torch.full((1, KIM_BATCH + 1), 0.25, dtype=torch.float64)
+    right[0, -1] = 1.0
+    log_samples = torch.stack([right, 1 - right], 2).log()
+    labels = torch.zeros(KIM_BATCH + 1, dtype=torch.int64)
+    assert negative_log_likelihood_kim(log_samples, labels) == pytest.approx(log(4) / 2)
+    ours = negative_log_likelihood(predictive(log_samples), labels)
+    assert ours == pytest.approx(log(4) * KIM_BATCH / (KIM_BATCH + 1))
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_ece_equals_that_of_torchmetrics(classes, seed):
+    log_samples, labels = random_case(3, 5000, classes, seed)
+    probabilities = predictive(log_samples).exp().float()  # their bin edges are float32
+    theirs = MulticlassCalibrationError(classes, n_bins=15, norm="l1")(probabilities, labels)
+    ours = calibration_error(probabilities.double(), labels)
+    assert ours == pytest.approx(float(theirs), abs=1e-6)
+    assert float(theirs) > 0.01
+
+
+def test_confidence_on_an_edge_belongs_to_the_lower_bin():
+    """The bins are (a, b], as Guo et al. (2017) have them; 1 is in the last one."""
+    probabilities = torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.75, 0.25]], dtype=torch.float64)
+    share, confidence, accuracy = reliability(probabilities, torch.tensor([0, 0, 1]), bins=4)
+    torch.testing.assert_close(share * 3, torch.tensor([0.0, 1.0, 1.0, 1.0]).double())
+    torch.testing.assert_close(confidence, torch.tensor([0.0, 0.5, 0.75, 1.0]).double())
+    torch.testing.assert_close(accuracy, torch.tensor([0.0, 1.0, 0.0, 1.0]).double())
+
+
+@given(st.integers(1, 50), st.integers(2, 6), st.integers(0, 1000))
+@settings(max_examples=50, deadline=None)
+def test_scores_are_in_their_ranges(images, classes, seed):
+    log_samples, labels = random_case(3, images, classes, seed)
+    found = score(log_samples.float(), labels)
+    assert 0 <= found.accuracy <= 1
+    assert 0 <= found.ece <= 1
+    assert 0 <= found.brier <= 2
+    assert 0 <= found.disagreement <= 1
+    assert 0 <= found.nll < float("inf")
+
+
+def test_probabilities_of_nothing_stay_finite_in_the_log():
+    """A class that float32 would call impossible has a finite NLL, since all is done in logs."""
+    logits = torch.tensor([[[0.0, 400.0]]])
+    found = score(logits.log_softmax(2), torch.tensor([0]))
+    assert found.nll == pytest.approx(400)

@@ -1,0 +1,209 @@
+"""One FBPC update, slowly: Algorithm 1, equations `mu_and_Psi` and `fbpc_mc_grad`, as printed.
+
+Networks are modules, optimisers are PyTorch's, outputs are kept in lists, samples are a Python
+loop. Of the package it takes the augmentation and the drawing of an expert, and it draws random
+numbers in the package's order, so that one seed gives both the same update:
+
+1. which images of the coreset (a permutation, where the batch is smaller than the coreset);
+2. the siamese augmentations; 3. (on the host) the expert; 4. the init of θ_u;
+5. for each ten Adam steps an order of the coreset (again where it has batches), and for each step
+   an augmentation; 6. an order of the real images, and an augmentation for each of the K steps;
+7. the same on the coreset; 8. ε_x for each augmentation, then ε_u.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pseudocoreset.augment import Draw
+from pseudocoreset.divergences import Context, Points
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.nets import Net, Weights
+
+
+@dataclass
+class Side:
+    """One of the two posteriors: θ as a module, Ψ̂ and ε for each augmentation."""
+
+    module: nn.Module
+    psi: list[Tensor]
+    noise: list[Tensor]
+
+
+@dataclass
+class SlowUpdate:
+    """All that an update draws and finds, and the gradient that follows."""
+
+    context: Context
+    coreset: Points
+    chosen: list[int]
+    draws: list[Draw]
+    x: Side
+    u: Side
+    map_steps: int
+
+    def loss(self, side: Side, images: Tensor, labels: Tensor) -> Tensor:
+        """1/S Σ_s −log p(ỹ | μ̂ + Ψ̂^½ ε), mean over the points, mean over augmentations."""
+        total = torch.zeros((), dtype=images.dtype)
+        for draw, psi, noise in zip(self.draws, side.psi, side.noise, strict=True):
+            mean = side.module(self.context.augmentation.apply(images, draw))
+            for epsilon in noise:
+                log_p = torch.log_softmax(mean + psi.sqrt() * epsilon, 1)
+                if labels.ndim == 1:
+                    likelihood = log_p[torch.arange(len(labels)), labels]
+                else:
+                    likelihood = (labels * log_p).sum(1)
+                total = total - likelihood.sum() / (len(images) * len(noise) * len(self.draws))
+        return total
+
+    def difference(self, images: Tensor, labels: Tensor) -> Tensor:
+        """What is descended, as a function of the chosen images with all else constant."""
+        return self.loss(self.x, images, labels) - self.loss(self.u, images, labels)
+
+    def gradients(self) -> dict[str, Tensor]:
+        """The gradient of the whole coreset; zero where it was not chosen."""
+        leaves = {"images": self.coreset.images[self.chosen].clone().requires_grad_()}
+        labels = self.coreset.labels[self.chosen]
+        if labels.is_floating_point():
+            labels = leaves["labels"] = labels.clone().requires_grad_()
+        found = torch.autograd.grad(
+            self.difference(leaves["images"], labels), list(leaves.values())
+        )
+        gradients = {}
+        for name, gradient in zip(leaves, found, strict=True):
+            gradients[name] = torch.zeros_like(getattr(self.coreset, name))
+            gradients[name][self.chosen] = gradient
+        return gradients
+
+
+def slow_update(
+    context: Context,
+    coreset: Points,
+    rng: Rng,
+    isotropic: bool = False,
+    points: Tensor | None = None,
+) -> SlowUpdate:
+    """The body of Algorithm 1; of the coreset's type, float32 or float64.
+
+    `points`, given, take the place of the chosen images where Ψ̂ is measured; they may carry a
+    gradient, which the paper stops.
+    """
+    settings, generator = context.settings, rng.device
+    images, dtype = coreset.images, coreset.images.dtype
+    size = len(images)
+    in_batches = settings.batch < size
+    chosen = list(range(size))
+    if in_batches:
+        chosen = torch.randperm(size, generator=generator)[: settings.batch].tolist()
+    draws = [
+        context.augmentation.draw(len(chosen), images.shape[-1], generator)
+        for _ in range(settings.draws)
+    ]
+    points = images[chosen] if points is None else points
+    views = [context.augmentation.apply(points, draw) for draw in draws]
+    x = _module(context.net, context.experts.draw(settings.from_epoch, rng, images.device), dtype)
+    u, map_steps = _map_solution(context, coreset, in_batches, generator)
+    if isotropic:
+        psi_x = psi_u = [torch.ones(len(chosen), context.net.classes, dtype=dtype) for _ in draws]
+    else:
+        psi_x = _variance(context, x, views, settings.lr_x, _real_batches(context, dtype, rng))
+        order = torch.randperm(size, generator=generator) if in_batches else None
+        batches = _coreset_batches(context, coreset, order, rng)
+        psi_u = _variance(context, u, views, settings.lr_u, batches)
+    shape = (settings.samples, len(chosen), context.net.classes)
+    noise = [torch.randn(shape, generator=generator, dtype=dtype) for _ in range(2 * len(draws))]
+    sides = Side(x, psi_x, noise[: len(draws)]), Side(u, psi_u, noise[len(draws) :])
+    return SlowUpdate(context, coreset, chosen, draws, *sides, map_steps)
+
+
+def _module(net: Net, weights: Weights, dtype: torch.dtype) -> nn.Module:
+    """A module with these weights, in test mode."""
+    module = net.build().to(dtype)
+    nn.utils.vector_to_parameters(weights.params.to(dtype, copy=True), module.parameters())
+    start = 0
+    for buffer in module.buffers():
+        buffer.copy_(weights.buffers[start : start + buffer.numel()].view(buffer.shape))
+        start += buffer.numel()
+    return module.eval()
+
+
+def _copy(net: Net, module: nn.Module) -> nn.Module:
+    fresh = net.build().to(next(module.parameters()).dtype)
+    fresh.load_state_dict(module.state_dict())
+    return fresh
+
+
+def _step(
+    module: nn.Module, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor
+) -> float:
+    loss = nn.functional.cross_entropy(module(images), labels)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return loss.item()
+
+
+def _map_solution(
+    context: Context, coreset: Points, in_batches: bool, generator: torch.Generator
+) -> tuple[nn.Module, int]:
+    """θ_u: Adam until the mean loss of ten steps is at most γ."""
+    settings, size = context.settings, len(coreset.images)
+    module = _module(context.net, context.net.init(generator), coreset.images.dtype).train()
+    optimiser = torch.optim.Adam(module.parameters(), lr=settings.lr_map)
+    steps, mean = 0, float("inf")
+    while mean > settings.gamma and steps < settings.max_map_steps:
+        losses = []
+        order = torch.randperm(size, generator=generator).tolist() if in_batches else None
+        for step in range(10):
+            index = list(range(size))
+            if order is not None:
+                first = step * settings.batch
+                index = [order[i % size] for i in range(first, first + settings.batch)]
+            images = context.augmentation(coreset.images[index], generator)
+            losses.append(_step(module, optimiser, images, coreset.labels[index]))
+        mean = sum(losses) / len(losses)
+        steps += len(losses)
+    return module.eval(), steps
+
+
+def _real_batches(context, dtype, rng):
+    """K batches of real images, normalised and augmented, one at a time."""
+    settings, split = context.settings, context.real.split
+    number = settings.covariance_steps * settings.real_batch
+    order = torch.randint(len(split), (number,), generator=rng.device)
+    mean, std = (
+        torch.tensor(values).view(-1, 1, 1)
+        for values in (context.real.normalisation.mean, context.real.normalisation.std)
+    )
+    for index in order.split(settings.real_batch):
+        images = ((split.images[index].float() / 255 - mean) / std).to(dtype)
+        yield context.augmentation(images, rng.device), split.labels[index]
+
+
+def _coreset_batches(context, coreset, order, rng):
+    """K batches of the coreset, round and round; all of it where it has no batches."""
+    settings, size = context.settings, len(coreset.images)
+    for step in range(settings.covariance_steps):
+        index = torch.arange(size)
+        if order is not None:
+            index = order[(step * settings.batch + torch.arange(settings.batch)) % size]
+        yield context.augmentation(coreset.images[index], rng.device), coreset.labels[index]
+
+
+def _variance(context, start, views, lr, batches) -> list[Tensor]:
+    """diag(1/K Σ g² − (1/K Σ g)²) over θ^(1) … θ^(K), at each augmentation of the points."""
+    module = _copy(context.net, start)
+    optimiser = torch.optim.SGD(module.parameters(), lr=lr)
+    outputs: list[list[Tensor]] = [[] for _ in views]
+    for images, labels in batches:
+        _step(module.train(), optimiser, images, labels)
+        # Each θ^(k) is kept as a constant of its own: the next step changes the module in place.
+        frozen = _copy(context.net, module).requires_grad_(False).eval()
+        for kept, view in zip(outputs, views, strict=True):
+            kept.append(frozen(view).double())
+    variances = []
+    for kept in outputs:
+        steps = torch.stack(kept)
+        variances.append((steps.square().mean(0) - steps.mean(0).square()).to(views[0].dtype))
+    return variances

@@ -1,0 +1,183 @@
+"""From a coreset to networks: shapes, seeds, protocols, files."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pseudocoreset.coreset import Provenance, Pseudocoreset
+from pseudocoreset.errors import UserError
+from pseudocoreset.nets import Weights
+from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_posterior
+from small_world import NET, make_data, make_points
+
+SHORT = Protocol(epochs=6, every=2, step=0.05)
+
+
+def make_coreset(soft=False):
+    data = make_data()
+    images, labels = make_points(data, soft=soft)
+    told = Provenance("random", NET, data.name, data.fingerprint, 0, 0)
+    return Pseudocoreset(images, labels, data.class_names, data.normalisation, "crop", told)
+
+
+def sample(protocol=SHORT, seed=0, coreset=None, net=None):
+    return sample_posterior(coreset or make_coreset(), net, protocol, seed=seed, device="cpu")
+
+
+@pytest.mark.parametrize("sampler", ["sghmc", "sgld", "map"])
+@pytest.mark.parametrize("chains", [1, 2])
+def test_number_and_shape_of_samples(sampler, chains):
+    posterior = sample(replace(SHORT, sampler=sampler, chains=chains))
+    net = posterior.make_net()
+    assert len(posterior) == 3 * chains
+    assert posterior.params.shape == (3 * chains, net.num_params)
+    assert posterior.params.isfinite().all()
+    assert len(posterior.params.unique(dim=0)) == 3 * chains
+    starts = 3 * chains if sampler == "map" else chains
+    assert len(posterior.details["loss_trace"]) == starts
+    assert len(posterior.details["kinetic_temperature"]) == (0 if sampler == "sgld" else starts)
+
+
+def test_epochs_left_over_are_not_run():
+    assert torch.equal(sample().params, sample(replace(SHORT, epochs=7)).params)
+    assert len(sample(replace(SHORT, epochs=8))) == 4
+
+
+def test_seed_decides():
+    first, again, other = (sample(seed=seed).params for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_first_chain_is_that_of_a_single_one_and_the_second_another():
+    one, two = sample(), sample(replace(SHORT, chains=2))
+    assert torch.equal(one.params, two.params[:3])
+    away = (two.params[:3] - two.params[3:]).norm(dim=1)
+    along = (two.params[2] - two.params[0]).norm()
+    assert away.min() > along
+
+
+def test_map_gives_networks_trained_apart():
+    """Each from its own init for all epochs: further apart than the steps of one."""
+    found = sample(replace(SHORT, sampler="map"))
+    chain = sample(replace(SHORT, temperature=0.0))
+    assert torch.equal(found.params[0], chain.params[-1])
+    assert (found.params[0] - found.params[1]).norm() > (chain.params[0] - chain.params[-1]).norm()
+    assert found.details["temperature"] == 0
+
+
+def test_chain_at_zero_temperature_is_sgd_with_momentum_on_a_module():
+    """The whole way: init, mean loss of the coreset, decay τ/m, no augmentation."""
+    coreset = make_coreset()
+    protocol = replace(SHORT, temperature=0.0, dsa="off", prior=2.0)
+    posterior = sample(protocol, coreset=coreset)
+    module = _module_at_the_start(posterior)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9, weight_decay=2.0 / 6)
+    for _ in range(6):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.cross_entropy(module(coreset.images), coreset.labels)
+        loss.backward()
+        optimiser.step()
+    found = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    torch.testing.assert_close(posterior.params[-1], found, rtol=1e-4, atol=1e-5)
+
+
+def _module_at_the_start(posterior):
+    from pseudocoreset.engine.random import Rng
+
+    net, rng = posterior.make_net(), Rng(torch.device("cpu"), 0)
+    rng.reseed(0, "chain", 0)
+    module = net.build().train()
+    torch.nn.utils.vector_to_parameters(net.init(rng.device).params, module.parameters())
+    return module
+
+
+def test_batches_are_of_one_size_and_cover_the_coreset(monkeypatch):
+    """6 images in batches of at most 4 are 3 + 3; every image is seen once an epoch."""
+    from pseudocoreset.posterior import sample as module
+
+    seen = []
+    source = module.coreset_images
+
+    def recorded(state, index):
+        seen.append(index.tolist())
+        return source(state, index)
+
+    monkeypatch.setattr(module, "coreset_images", recorded)
+    sample(replace(SHORT, batch=4))
+    assert len(seen) == 12
+    for first, second in zip(seen[::2], seen[1::2], strict=True):
+        assert len(first) == len(second) == 3
+        assert sorted(first + second) == list(range(6))
+    assert len({tuple(index) for index in seen}) > 2
+
+
+def test_probabilities_as_labels_and_another_network():
+    posterior = sample(coreset=make_coreset(soft=True), net=f"{NET},norm=batch,stats=kept")
+    assert posterior.buffers.shape[1] == posterior.make_net().num_buffers > 0
+    assert posterior.net.endswith("stats=kept")
+
+
+def test_augmentation_can_be_switched_off():
+    assert not torch.equal(sample().params, sample(replace(SHORT, dsa="off")).params)
+
+
+def test_signs_of_how_sampling_went():
+    protocol = replace(SHORT, epochs=400, every=100, temperature=1.0, dsa="off", friction=0.5)
+    details = sample(protocol).details
+    assert details["temperature"] == 1.0
+    assert details["decay"] == pytest.approx(protocol.prior / 6)
+    assert len(details["loss_trace"][0]) == 40
+    (kinetic,) = details["kinetic_temperature"]
+    assert kinetic == pytest.approx(1.0, rel=0.1)
+
+
+def test_round_trip(tmp_path):
+    posterior = sample()
+    posterior.save(tmp_path / "posterior.safetensors")
+    loaded = Posterior.load(tmp_path / "posterior.safetensors")
+    assert torch.equal(loaded.params, posterior.params)
+    assert torch.equal(loaded.buffers, posterior.buffers)
+    for name in ("net", "class_names", "normalisation", "image_size", "details"):
+        assert getattr(loaded, name) == getattr(posterior, name)
+    assert all(isinstance(weights, Weights) for weights in loaded.samples())
+
+
+def test_coreset_is_no_posterior(tmp_path):
+    make_coreset().save(tmp_path / "coreset.safetensors")
+    with pytest.raises(UserError, match="holds a coreset: give a posterior"):
+        Posterior.load(tmp_path / "coreset.safetensors")
+
+
+@pytest.mark.parametrize("sampler", ["sghmc", "sgld"])
+def test_divergence_is_told(sampler):
+    with pytest.raises(UserError, match=rf"chain 0 of {sampler} diverged.*--step \(1e\+30\)"):
+        sample(Protocol(sampler, step=1e30, temperature=1.0, epochs=20, every=10))
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"sampler": "nuts"}, "--sampler nuts is not known: give sghmc, sgld, map"),
+        ({"every": 2000}, "--every 2000 is more than --epochs 1000"),
+        ({"chains": 0}, "--chains 0"),
+        ({"friction": 0.0}, "--friction 0.0"),
+        ({"friction": 1.5}, "--friction 1.5"),
+        ({"step": 0.0}, "--step must be positive"),
+        ({"step": float("nan")}, "--step must be positive"),
+        ({"temperature": -1.0}, "--temperature not negative"),
+        ({"prior": -0.1}, "--prior"),
+        ({"dsa": "crop"}, "--dsa crop"),
+    ],
+)
+def test_refusals(changes, match):
+    with pytest.raises(UserError, match=match):
+        named_protocol("paper", **changes)
+
+
+def test_named_protocols():
+    with pytest.raises(UserError, match="--protocol cold is not known: give paper or bayes"):
+        named_protocol("cold")
+    changed = named_protocol("bayes", chains=3, prior=None)
+    assert changed == replace(named_protocol("bayes"), chains=3)

@@ -1,0 +1,72 @@
+"""Methods of a person's own, named as `toy_methods:factory`."""
+
+import os
+import signal
+
+import torch
+
+from pseudocoreset.divergences import Estimate
+
+
+class Quadratic:
+    """½ ‖images − target‖² and ½ ‖labels − target‖², and a count that the loop keeps."""
+
+    def __init__(self, context):
+        self.context = context
+
+    def start(self):
+        return {"count": torch.zeros(())}
+
+    def gradient(self, coreset, state, rng):
+        noise = torch.randn(coreset.images.shape, generator=rng.device)
+        gradients = {"images": coreset.images - 0.5 + noise}
+        if coreset.labels.is_floating_point():
+            target = torch.zeros_like(coreset.labels)
+            target[:, 0] = 1
+            gradients["labels"] = coreset.labels - target
+        count = state["count"] + 1
+        return Estimate(gradients, {"count": count}, {"count": float(count)})
+
+
+class EveryOther(Quadratic):
+    """Even updates move the even images, odd ones the odd."""
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        turn = (torch.arange(len(coreset.images)) + int(state["count"])) % 2 == 0
+        estimate.gradients["images"][~turn] = 0
+        return estimate
+
+
+class NotFinite(Quadratic):
+    """The third update's gradient is not finite, while this is set."""
+
+    broken = True
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        if self.broken and int(state["count"]) == 2:
+            estimate.gradients["images"][0, 0, 0, 0] = float("nan")
+        return estimate
+
+
+class KilledAtSeven(Quadratic):
+    """The process dies in the seventh update, if the file that it is told of does not exist."""
+
+    def gradient(self, coreset, state, rng):
+        marker = os.environ["TOY_MARKER"]
+        if int(state["count"]) == 6 and not os.path.exists(marker):  # noqa: PTH110
+            with open(marker, "w"):  # noqa: PTH123
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().gradient(coreset, state, rng)
+
+
+class Missing(Quadratic):
+    """Misses γ in the updates whose number is even."""
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        estimate.info["map_missed"] = int(estimate.state["count"]) % 2 == 0
+        estimate.info["map_missed/1"] = estimate.info["map_missed"]
+        return estimate
