@@ -126,7 +126,7 @@ def test_report_writes_the_page_again(folder, capsys):
 
 def test_several_networks_make_one_coreset(folder, tmp_path):
     other = "convnet:width=8,norm=group"
-    group = [EXPERTS[0], *EXPERTS[1:3], "--net", other, *EXPERTS[5:]]
+    group = [other if argument == NET else argument for argument in EXPERTS]
     run(*group, "--lr", "0.05", "--num", "1", "--out", tmp_path / "group", "--quiet")
     both = ["--net", NET, "--net", other]
     stores = ["--experts", tmp_path / "group", "--experts", folder / "experts"]
@@ -213,11 +213,14 @@ def test_an_interrupt_keeps_what_was_done_and_exits_130(tmp_path):
     assert first.exists()
 
 
-def test_warnings_are_shown_in_words(folder, tmp_path, capsys):
+def test_a_missed_gamma_is_said_loudly_and_in_the_report(folder, tmp_path, capsys):
     options = ["--ipc", "1", "--steps", "1", "--gamma", "1e-9", "--max-map-steps", "10"]
     experts = ["--experts", folder / "experts", "--from-epoch", "1"]
-    run("distill", "--data", "digits", *experts, *options, "--out", tmp_path / "run", "--quiet")
+    command = ["distill", "--data", "digits", *experts, *options, "--out", tmp_path / "run"]
+    run(*command, "--quiet")
     assert "warning: 1 of 1 updates did not reach the loss" in capsys.readouterr().err
+    run("report", tmp_path / "run")
+    assert "1 of 1" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_tensorboard_files_are_written(folder, tmp_path):

@@ -36,7 +36,7 @@ def printed():
 def test_recipes_are_the_papers_table():
     rows = printed()
     assert len(rows) == 9
-    assert {key: astuple(recipe) for key, recipe in PAPER.items()} == rows
+    assert {key: astuple(recipe)[:7] for key, recipe in PAPER.items()} == rows
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,14 @@ NET_HELP = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for the person's mistake, 130 when interrupted."""
-    warnings.showwarning = _show_warning
     try:
         given = make_parser().parse_args(arguments)
-        getattr(commands, given.command)(given[given.command])
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", RuntimeWarning)
+            warnings.showwarning = _show_warning
+            getattr(commands, given.command)(given[given.command])
     except UserError as error:
-        print(f"pseudocoreset: {error}", file=sys.stderr)
+        print(f"pseudocoreset: {str(error).rstrip('.')}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("pseudocoreset: interrupted; the same command goes on from here.", file=sys.stderr)

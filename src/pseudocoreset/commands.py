@@ -78,7 +78,7 @@ def distill(given: Namespace) -> None:
     run = read_run(out)
     if given.tensorboard:
         write_tensorboard(out)
-    write_report(out, f"Pseudocoreset of {data.name}", [run])
+    write_report(out / "report.html", f"Pseudocoreset of {data.name}", [run])
     if not given.quiet:
         print(f"{out / 'coreset.safetensors'}: {len(coreset)} images, {coreset.ipc} a class")
         print(f"The page to open: {(out / 'report.html').resolve()}")
@@ -106,7 +106,7 @@ def evaluate(given: Namespace) -> None:
     run = path.parent
     if (run / "config.yaml").exists():  # the coreset of a run: its page shows the scores
         write_json(run / "evaluation.json", content)
-        write_report(run, f"Pseudocoreset of {data.name}", [read_run(run)])
+        write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
     if not given.quiet:
         for name in ("accuracy", "nll", "nll_kim", "ece", "brier", "disagreement"):
             print(f"{name:14}{content[name]:.4f} ± {content[name + '_std']:.4f}")
@@ -147,10 +147,12 @@ def predict(given: Namespace) -> None:
 
 def report(given: Namespace) -> None:
     """Write a run's page again."""
-    run = read_run(Path(given.run))
-    write_report(Path(given.run), f"Pseudocoreset of {run.config.get('data', '?')}", [run])
+    folder = Path(given.run)
+    run = read_run(folder)
+    page = folder / "report.html"
+    write_report(page, f"Pseudocoreset of {run.config.get('data', '?')}", [run])
     if not given.quiet:
-        print((Path(given.run) / "report.html").resolve())
+        print(page.resolve())
 
 
 def info(given: Namespace) -> None:

@@ -51,6 +51,8 @@ class DistillSettings:
         lr_x: learning rate of the steps on real data (λ_x)
         lr_u: learning rate of the steps on the coreset (λ_u)
         batch: coreset images a step and an update (B)
+        lr_map: learning rate of Adam towards the MAP solution
+        real_batch: real images a step
         samples: Monte-Carlo samples (S)
         draws: augmentations an update
         dsa: augmentation: on, off, or kinds separated by commas; default: the experts' own
@@ -70,6 +72,8 @@ class DistillSettings:
     lr_x: float | None = None
     lr_u: float | None = None
     batch: int | None = None
+    lr_map: float | None = None
+    real_batch: int | None = None
     samples: int = 30
     draws: int = 1
     dsa: str | None = None
@@ -92,7 +96,14 @@ class DistillSettings:
         if self.dsa is None:
             values["dsa"] = experts[0].identity.dsa if experts else "on"
         values["dsa"] = str(Augmentation.parse(values["dsa"], data.mirror))
-        for name in ("batch", "samples", "draws", "max_map_steps", "checkpoint_every"):
+        for name in (
+            "batch",
+            "real_batch",
+            "samples",
+            "draws",
+            "max_map_steps",
+            "checkpoint_every",
+        ):
             if values[name] < 1:
                 option = name.replace("_", "-")
                 raise UserError(f"--{option} {values[name]} is too small: give 1 or more.")
@@ -132,15 +143,15 @@ def distill(
         config={**config, "nets": nets},
         experts=[store.fingerprint for store in stores],
     )
-    folder = None
-    if out is not None:
-        named = asdict(provenance)
-        own = {name: named[name] for name in ("data", "data_fingerprint", "holdout", "seed")}
-        folder = RunFolder(Path(out), {**provenance.config, **own, "experts": provenance.experts})
     run = _Run(data, config, choose_device(device), seed)
     divergence = None
     if config["method"] != "random":
         divergence = make_divergence(config["method"], run.contexts(stores))
+    folder = None
+    if out is not None:  # begun last: what is refused leaves nothing behind
+        named = asdict(provenance)
+        own = {name: named[name] for name in ("data", "data_fingerprint", "holdout", "seed")}
+        folder = RunFolder(Path(out), {**provenance.config, **own, "experts": provenance.experts})
     run.go(divergence, folder, progress)
     coreset = Pseudocoreset(
         run.images.cpu(),

@@ -51,7 +51,7 @@ def quickstart(
         whole_data(data), data, protocol=FULL_PROTOCOL, seeds=1, device=device, progress=progress
     )
     runs.append(RunReport("All training images", None, [], {}, upper.as_json()))
-    write_report(out, "Pseudocoresets of handwritten digits", runs)
+    write_report(out / "report.html", "Pseudocoresets of handwritten digits", runs)
     return runs
 
 

@@ -21,6 +21,8 @@ class Recipe:
     """α"""
     batch: int
     """B"""
+    lr_map: float = 0.001
+    real_batch: int = 256
 
 
 PAPER = {
@@ -37,8 +39,8 @@ PAPER = {
 """The paper's own, by data set and images per class."""
 
 OWN = {
-    ("digits", 1): Recipe(5, 0.05, 0.05, 0.01, 100, 10.0, 10),
-    ("digits", 10): Recipe(5, 0.05, 0.05, 0.01, 60, 100.0, 100),
+    ("digits", 1): Recipe(5, 0.5, 0.05, 0.01, 60, 10.0, 10, lr_map=0.01, real_batch=64),
+    ("digits", 10): Recipe(5, 0.3, 0.05, 0.01, 60, 10.0, 100, lr_map=0.01, real_batch=64),
 }
 """For the embedded digits, of which the paper does not speak; chosen for the quickstart."""
 
