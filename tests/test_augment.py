@@ -268,6 +268,7 @@ def test_parse_refuses_by_name(option: str) -> None:
         Augmentation.parse(option, True)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.cuda
 def test_can_be_captured_in_a_cuda_graph_without_waiting() -> None:
     device = torch.device("cuda")

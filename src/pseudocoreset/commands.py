@@ -69,7 +69,7 @@ def distill(given: Namespace) -> None:
         data,
         stores,
         pick(DistillSettings, given),
-        net=nets[0] if nets else None,
+        net=nets or None,
         out=out,
         seed=given.seed,
         device=given.device,

@@ -27,7 +27,7 @@ from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
-from pseudocoreset.nets import make_net
+from pseudocoreset.nets import Net, make_net
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.run_folder import RunFolder
 from pseudocoreset.training import RealImages
@@ -117,7 +117,7 @@ def distill(
     experts: ExpertStore | Sequence[ExpertStore] = (),
     settings: DistillSettings | None = None,
     *,
-    net: str | None = None,
+    net: str | Sequence[str] | None = None,
     out: Path | str | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -126,13 +126,14 @@ def distill(
     """Make a pseudocoreset of `data`.
 
     Several expert stores, each of another network, make one coreset for all these networks.
-    `net` is needed for `random` alone, which has no experts: the network to evaluate it with.
+    `net` is for methods without experts: the network, or networks, to use and to evaluate with.
     With `out`, the run is kept in that folder, and goes on where it stopped if called again.
     """
     stores = [experts] if isinstance(experts, ExpertStore) else list(experts)
     config = (settings or DistillSettings()).resolved(data, stores)
     _check_stores(stores, data)
-    nets = [store.identity.net for store in stores] or [_canonical(net or "convnet", data)]
+    given = [net or "convnet"] if net is None or isinstance(net, str) else list(net)
+    nets = [store.identity.net for store in stores] or [_network(n, data).spec for n in given]
     provenance = Provenance(
         method=config["method"],
         net=nets[0],
@@ -146,7 +147,7 @@ def distill(
     run = _Run(data, config, choose_device(device), seed)
     divergence = None
     if config["method"] != "random":
-        divergence = make_divergence(config["method"], run.contexts(stores))
+        divergence = make_divergence(config["method"], run.contexts(stores, nets))
     folder = None
     if out is not None:  # begun last: what is refused leaves nothing behind
         named = asdict(provenance)
@@ -166,9 +167,8 @@ def distill(
     return coreset
 
 
-def _canonical(net: str, data: ImageData) -> str:
-    shape = {"channels": data.channels, "image_size": data.image_size, "classes": data.classes}
-    return make_net(net, **shape).spec
+def _network(net: str, data: ImageData) -> Net:
+    return make_net(net, channels=data.channels, image_size=data.image_size, classes=data.classes)
 
 
 def _check_stores(stores: Sequence[ExpertStore], data: ImageData) -> None:
@@ -207,16 +207,15 @@ class _Run:
         """Classes, or the learned probabilities."""
         return self._label_logits.softmax(1) if self._config["learn_labels"] else self._classes
 
-    def contexts(self, stores: Sequence[ExpertStore]) -> list[Context]:
-        """What the method is made from, once a network."""
-        if not stores:
-            raise UserError(f"{self._config['method']} needs trained experts: give --experts.")
+    def contexts(self, stores: Sequence[ExpertStore], nets: Sequence[str]) -> list[Context]:
+        """What the method is made from, once a network; some methods need no experts."""
         names = {field.name for field in fields(MethodSettings)}
         settings = MethodSettings(**{k: v for k, v in self._config.items() if k in names})
         real = RealImages(self._data.train, self._data.normalisation)
+        experts: list[ExpertStore | None] = [*stores] or [None] * len(nets)
         return [
-            Context(store.identity.make_net(), store, real, self._augmentation, settings)
-            for store in stores
+            Context(_network(net, self._data), store, real, self._augmentation, settings)
+            for net, store in zip(nets, experts, strict=True)
         ]
 
     def go(

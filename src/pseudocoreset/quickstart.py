@@ -14,7 +14,7 @@ from pseudocoreset.posterior import named_protocol
 from pseudocoreset.report import RunReport, read_run, write_report
 
 NET = "convnet:width=32"
-EXPERTS = ExpertSettings(num=5, epochs=10, lr=0.05, batch=64)
+EXPERTS = ExpertSettings(num=5, epochs=20, lr=0.1, batch=64)
 PROTOCOL = named_protocol("paper", epochs=300, every=30)
 FULL_PROTOCOL = named_protocol("paper", epochs=100, every=10)
 SEEDS = 2

@@ -39,10 +39,11 @@ PAPER = {
 """The paper's own, by data set and images per class."""
 
 OWN = {
-    ("digits", 1): Recipe(5, 0.5, 0.05, 0.01, 60, 10.0, 10, lr_map=0.01, real_batch=64),
-    ("digits", 10): Recipe(5, 0.3, 0.05, 0.01, 60, 10.0, 100, lr_map=0.01, real_batch=64),
+    ("digits", 1): Recipe(10, 0.5, 0.05, 0.01, 30, 3.0, 10, lr_map=0.01, real_batch=64),
+    ("digits", 10): Recipe(10, 0.3, 0.05, 0.01, 40, 3.0, 100, lr_map=0.01, real_batch=64),
 }
-"""For the embedded digits, of which the paper does not speak; chosen for the quickstart."""
+"""For the embedded digits, of which the paper does not speak; chosen on 300 held-out training
+images for a quickstart of a minute."""
 
 _FALLBACK = "cifar10"
 

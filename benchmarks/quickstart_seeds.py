@@ -1,0 +1,56 @@
+"""Does FBPC beat a random coreset in the quickstart, seed by seed, and by how much?
+
+    python benchmarks/quickstart_seeds.py --seeds 5 --out results/quickstart.json
+
+Runs the quickstart once a seed (experts, initial images and chains all follow from it; both
+methods start from the same images) and compares accuracy and NLL on the digits' test images. Exits
+with 1 if a seed is lost.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pseudocoreset.coreset import versions
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.quickstart import quickstart
+from pseudocoreset.report import RunReport
+
+
+def compare(runs: list[RunReport], ipc: int) -> dict[str, float]:
+    found = {}
+    for run in runs:
+        if run.config.get("ipc") == ipc and run.evaluation is not None:
+            for name in ("accuracy", "nll"):
+                found[f"{run.config['method']}_{name}"] = run.evaluation[name]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    rows = []
+    for seed in range(options.seeds):
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            runs = quickstart(Path(folder), seed=seed, device="cpu")
+        seconds = time.perf_counter() - start
+        for ipc in (1, 10):
+            row = {"seed": seed, "ipc": ipc, **compare(runs, ipc)}
+            row["won"] = (
+                row["fbpc_accuracy"] > row["random_accuracy"]
+                and row["fbpc_nll"] < row["random_nll"]
+            )
+            rows.append(row)
+            print(row, f"{seconds:.0f} s", flush=True)
+    command = f"python benchmarks/quickstart_seeds.py --seeds {options.seeds} --out {options.out}"
+    write_json(options.out, {"command": command, "versions": versions(), "rows": rows})
+    return 0 if all(row["won"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
