@@ -39,7 +39,8 @@ def test_half_precision_round_trip(tmp_path):
     assert torch.equal(loaded.images, coreset.images.half().float())
     assert torch.equal(loaded.labels, coreset.labels)
     sizes = [(tmp_path / f"{half}.safetensors").stat().st_size for half in (False, True)]
-    assert sizes[0] - sizes[1] == 2 * coreset.images.numel()
+    # The header's length, which is padded, may differ too.
+    assert abs(sizes[0] - sizes[1] - 2 * coreset.images.numel()) <= 16
 
 
 def test_as_dataset():

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 import toy_methods
+from pseudocoreset import DistillSettings, distill
 from pseudocoreset.coreset import Pseudocoreset
-from pseudocoreset.distill import DistillSettings, distill
 from pseudocoreset.divergences import FBPC
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
@@ -203,9 +203,8 @@ def test_settings_that_were_resolved_the_same_go_on(data, store, tmp_path):
 def test_gradient_that_is_not_finite_stops_the_run(data, store, tmp_path, monkeypatch, kept):
     out = tmp_path / "run" if kept else None
     settings = toy("NotFinite")
-    with pytest.raises(UserError, match=r"update 3 .*--lr-images \(0.1\)") as error:
+    with pytest.raises(UserError, match=r"update 3 .*--lr-images \(0.1\)"):
         run(data, store, settings, out)
-    assert (str(out) in str(error.value)) == kept
     if not kept:
         return
     assert [row["update"] for row in read_metrics(out)] == [1, 2]
@@ -218,8 +217,8 @@ def test_gradient_that_is_not_finite_stops_the_run(data, store, tmp_path, monkey
 
 
 def test_gamma_out_of_reach_is_warned_of(data, store):
-    with pytest.warns(RuntimeWarning, match=r"^2 of 2 updates .*γ = -1.0 within 10 steps"):
-        run(data, store, fbpc(steps=2, gamma=-1.0, max_map_steps=10))
+    with pytest.warns(RuntimeWarning, match=r"^2 of 2 updates .*γ = 1e-09 within 10 steps"):
+        run(data, store, fbpc(steps=2, gamma=1e-9, max_map_steps=10))
 
 
 def test_updates_that_missed_gamma_are_counted_over_all_of_a_run(data, store, tmp_path):

@@ -70,3 +70,38 @@ class Missing(Quadratic):
         estimate.info["map_missed"] = int(estimate.state["count"]) % 2 == 0
         estimate.info["map_missed/1"] = estimate.info["map_missed"]
         return estimate
+
+
+class LossNotFinite(Quadratic):
+    """A finite gradient beside a loss that is not."""
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        return Estimate(estimate.gradients, estimate.state, {"loss": float("nan")})
+
+
+class Interrupted(Quadratic):
+    """A person presses Ctrl-C in the fourth update, while this is set."""
+
+    pressed = True
+
+    def gradient(self, coreset, state, rng):
+        if self.pressed and int(state["count"]) == 3:
+            raise KeyboardInterrupt
+        return super().gradient(coreset, state, rng)
+
+
+class WithoutLabels(Quadratic):
+    """Forgets the labels that are to be learned."""
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        return Estimate({"images": estimate.gradients["images"]}, estimate.state)
+
+
+def takes_nothing():
+    """A factory with the wrong arguments."""
+
+
+def gives_nothing(context):
+    """A factory that returns no method."""

@@ -2,11 +2,12 @@
 
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData, from_dataset, load_data
-from pseudocoreset.distill import DistillSettings, distill
+from pseudocoreset.distill import distill
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_posterior
+from pseudocoreset.settings import DistillSettings
 
 __all__ = [
     "DistillSettings",

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pseudocoreset import commands
-from pseudocoreset.distill import DistillSettings
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings
-from pseudocoreset.options import CommonOptions, DataOptions, Parser, add_options, several
+from pseudocoreset.options import SEVERAL, CommonOptions, DataOptions, Parser, add_options
 from pseudocoreset.posterior import Protocol
+from pseudocoreset.settings import DistillSettings
 
 NET_HELP = (
     "convnet, lenet, alexnet, vgg11, resnet18, resnet34, with options such as "
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pseudocoreset: {str(error).rstrip('.')}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("pseudocoreset: interrupted; the same command goes on from here.", file=sys.stderr)
+        print("pseudocoreset: interrupted; what was done is kept.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -81,13 +81,13 @@ def _distill(command: Parser) -> None:
     """Make a coreset."""
     add_options(command, DataOptions)
     command.add_argument(
-        "--net", action="append", type=several, help=f"{NET_HELP}; default: the experts' own"
+        "--net", action="append", type=SEVERAL, help=f"{NET_HELP}; default: the experts' own"
     )
     command.add_argument(
-        "--experts", action="append", type=several, help="an expert store; one a network"
+        "--experts", action="append", type=SEVERAL, help="an expert store; one a network"
     )
     command.add_argument("--out", type=str, required=True, help="folder of the run")
-    add_options(command, DistillSettings)
+    add_options(command, DistillSettings, none="the recipe's")
     command.add_argument(
         "--tensorboard", action="store_true", help="write TensorBoard's files into the folder too"
     )
@@ -125,6 +125,7 @@ def _report(command: Parser) -> None:
 def _info(command: Parser) -> None:
     """Say what a data set, an expert store, a run, a coreset or a posterior is."""
     command.add_argument("what", type=str, help="a path, or a data spec such as cifar10:DIR")
+    command.add_argument("--image-size", type=int | None, help="resize a data set's images")
 
 
 def _add_sampling(command: Parser) -> None:

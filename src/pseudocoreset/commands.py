@@ -1,6 +1,7 @@
 """What each command does, and what it tells the person."""
 
 from argparse import Namespace
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,9 @@ from pseudocoreset import foreign
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData, load_data
 from pseudocoreset.describe import describe
-from pseudocoreset.distill import DistillSettings
 from pseudocoreset.distill import distill as make_coreset
 from pseudocoreset.engine.files import write_json
-from pseudocoreset.engine.progress import SILENT, Progress
+from pseudocoreset.engine.progress import SILENT, Progress, Task
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import evaluate as evaluate_coreset
 from pseudocoreset.evaluation.own_images import predict_files
@@ -23,7 +23,8 @@ from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_
 from pseudocoreset.quickstart import quickstart as run_quickstart
 from pseudocoreset.report import print_scores, read_run, write_report
 from pseudocoreset.report.console import RichProgress
-from pseudocoreset.report.tensorboard import write_tensorboard
+from pseudocoreset.report.tensorboard import require_tensorboard, write_tensorboard
+from pseudocoreset.settings import DistillSettings
 
 
 def quickstart(given: Namespace) -> None:
@@ -63,7 +64,10 @@ def distill(given: Namespace) -> None:
     data = _load(given)
     stores = [ExpertStore.open(path) for path in as_list(given.experts)]
     nets = as_list(given.net)
-    stores = _match(stores, nets, data)
+    if stores and nets:
+        stores, nets = _match(stores, nets, data), []
+    if given.tensorboard:
+        require_tensorboard()
     out = Path(given.out)
     coreset = make_coreset(
         data,
@@ -75,10 +79,9 @@ def distill(given: Namespace) -> None:
         device=given.device,
         progress=_progress(given),
     )
-    run = read_run(out)
+    write_report(out / "report.html", f"Pseudocoreset of {data.name}", [read_run(out)])
     if given.tensorboard:
         write_tensorboard(out)
-    write_report(out / "report.html", f"Pseudocoreset of {data.name}", [run])
     if not given.quiet:
         print(f"{out / 'coreset.safetensors'}: {len(coreset)} images, {coreset.ipc} a class")
         print(f"The page to open: {(out / 'report.html').resolve()}")
@@ -104,7 +107,8 @@ def evaluate(given: Namespace) -> None:
     if given.json is not None:
         write_json(Path(given.json), content)
     run = path.parent
-    if (run / "config.yaml").exists():  # the coreset of a run: its page shows the scores
+    of_a_run = path.name == "coreset.safetensors" and (run / "config.yaml").exists()
+    if of_a_run and given.net is None:  # its page shows the scores of its own network
         write_json(run / "evaluation.json", content)
         write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
     if not given.quiet:
@@ -157,12 +161,26 @@ def report(given: Namespace) -> None:
 
 def info(given: Namespace) -> None:
     """Say what something is."""
-    print(describe(given.what))
+    print(describe(given.what, given.image_size))
 
 
 def _load(given: Namespace) -> ImageData:
+    """The data, with a bar for each folder of image files that is decoded."""
     options = pick(DataOptions, given)
-    return load_data(options.data, options.image_size).hold_out(options.holdout)
+    progress = _progress(given)
+    shown: dict[str, tuple[Task, int]] = {}
+    with ExitStack() as stack:
+
+        def show(done: int, total: int, what: str) -> None:
+            if what not in shown:
+                shown[what] = (stack.enter_context(progress.task(what, total)), 0)
+            task, before = shown[what]
+            for _ in range(done - before):
+                task.advance()
+            shown[what] = (task, done)
+
+        data = load_data(options.data, options.image_size, show)
+    return data.hold_out(options.holdout)
 
 
 def _progress(given: Namespace) -> Progress:
@@ -175,9 +193,7 @@ def _protocol(given: Namespace) -> Protocol:
 
 
 def _match(stores: list[ExpertStore], nets: list[str], data: ImageData) -> list[ExpertStore]:
-    """One store a network that was named, in that order; all of them where none was."""
-    if not nets or not stores:
-        return stores
+    """The store of each network that was named, in that order; none may be left over."""
     by_net = {store.identity.net: store for store in stores}
     shape = {"channels": data.channels, "image_size": data.image_size, "classes": data.classes}
     chosen = []
@@ -187,4 +203,10 @@ def _match(stores: list[ExpertStore], nets: list[str], data: ImageData) -> list[
             held = ", ".join(f"{store.path} holds {spec}" for spec, store in by_net.items())
             raise UserError(f"no --experts holds experts of {spec} ({held}): give one that does.")
         chosen.append(by_net[spec])
+    over = [str(store.path) for store in stores if store not in chosen]
+    if over:
+        raise UserError(
+            f"no --net is left for the experts in {', '.join(over)}: give as many --net as "
+            "--experts, each network once."
+        )
     return chosen

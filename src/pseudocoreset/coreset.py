@@ -118,14 +118,12 @@ class Pseudocoreset:
                     f"{path} has format {metadata['format']} and this version reads {FORMAT}: "
                     "install the version that wrote it."
                 )
-            images = tensors.get_tensor("images").float()
-            labels = tensors.get_tensor("labels")
-        mean, std = metadata["normalisation"]["mean"], metadata["normalisation"]["std"]
-        return Pseudocoreset(
-            images,
-            labels,
-            class_names=tuple(metadata["class_names"]),
-            normalisation=Normalisation(tuple(mean), tuple(std)),
-            dsa=metadata["dsa"],
-            provenance=Provenance(**metadata["provenance"]),
-        )
+            stored = metadata["normalisation"]
+            return Pseudocoreset(
+                tensors.get_tensor("images").float(),
+                tensors.get_tensor("labels"),
+                class_names=tuple(metadata["class_names"]),
+                normalisation=Normalisation(tuple(stored["mean"]), tuple(stored["std"])),
+                dsa=metadata["dsa"],
+                provenance=Provenance(**metadata["provenance"]),
+            )

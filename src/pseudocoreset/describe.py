@@ -11,10 +11,10 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.experts.store import TRAJECTORY
 from pseudocoreset.posterior import Posterior
-from pseudocoreset.run_folder import read_config, read_metrics
+from pseudocoreset.run_folder import missed_gamma, read_config, read_metrics
 
 
-def describe(what: str) -> str:
+def describe(what: str, image_size: int | None = None) -> str:
     """Describe a data spec, an expert store or trajectory, a run, a coreset or a posterior."""
     path = Path(what)
     if (path / "index.json").exists():
@@ -24,7 +24,7 @@ def describe(what: str) -> str:
     if path.is_file() and path.suffix == ".safetensors":
         return _tensors(path)
     if what == "digits" or ":" in what:
-        return _data(load_data(what))
+        return _data(load_data(what, image_size))
     raise UserError(
         f"{what} is no expert store, run, coreset, posterior or data spec: give the path of one, "
         "or a spec such as cifar10:DIR."
@@ -71,7 +71,7 @@ def _store(store: ExpertStore) -> str:
 
 def _run(path: Path) -> str:
     metrics = read_metrics(path)
-    missed = sum(value > 0 for row in metrics for name, value in row.items() if "missed" in name)
+    missed = sum(map(missed_gamma, metrics))
     rows = {"updates done": len(metrics), "MAP bound hit": missed, **read_config(path)}
     return _lines(f"the run {path}", rows)
 
@@ -97,9 +97,9 @@ def _tensors(path: Path) -> str:
             "samples": len(posterior),
             "network": posterior.net,
             "classes": ", ".join(posterior.class_names),
-            "temperature": f"{details['temperature']:.3g} told",
-            "kinetic temperature": ", ".join(f"{t:.3g}" for t in details["kinetic_temperature"]),
             **details["protocol"],
+            "temperature": f"{details['temperature']:.3g}",
+            "kinetic temperature": ", ".join(f"{t:.3g}" for t in details["kinetic_temperature"]),
         }
         return _lines(f"the posterior {path}", rows)
     coreset = Pseudocoreset.load(path)

@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from pseudocoreset.data import ImageData
 from pseudocoreset.divergences import (
     Context,
     Divergence,
+    Estimate,
     MethodSettings,
     Points,
+    check_estimate,
     make_divergence,
 )
 from pseudocoreset.engine.device import choose_device
@@ -28,88 +31,13 @@ from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.nets import Net, make_net
-from pseudocoreset.recipes import recipe_for
-from pseudocoreset.run_folder import RunFolder
+from pseudocoreset.run_folder import LOUD_SHARE, RunFolder, missed_gamma
+from pseudocoreset.settings import DistillSettings
 from pseudocoreset.training import RealImages
 
 MOMENTUM = 0.5
 LABEL_SHARE = 0.9
 """A learned label starts with this much on its class, the rest spread over all."""
-
-
-@dataclass(frozen=True)
-class DistillSettings:
-    """How a coreset is made; what is None comes from the recipe for the data and `ipc`.
-
-    Args:
-        method: random, fbpc, fbpc-isotropic, or your own as package.module:factory
-        ipc: images per class
-        steps: updates (N)
-        lr_images: learning rate of the images, for a mean loss (α)
-        from_epoch: experts are used from this epoch on (T)
-        gamma: the MAP solution of the coreset is reached at this training loss (γ)
-        lr_x: learning rate of the steps on real data (λ_x)
-        lr_u: learning rate of the steps on the coreset (λ_u)
-        batch: coreset images a step and an update (B)
-        lr_map: learning rate of Adam towards the MAP solution
-        real_batch: real images a step
-        samples: Monte-Carlo samples (S)
-        draws: augmentations an update
-        dsa: augmentation: on, off, or kinds separated by commas; default: the experts' own
-        max_map_steps: bound on the steps towards the MAP solution
-        learn_labels: learn soft labels too
-        lr_labels: learning rate of the labels' logits
-        init: real or noise: what the images are at first
-        checkpoint_every: updates between two checkpoints
-    """
-
-    method: str = "fbpc"
-    ipc: int = 10
-    steps: int | None = None
-    lr_images: float | None = None
-    from_epoch: int | None = None
-    gamma: float | None = None
-    lr_x: float | None = None
-    lr_u: float | None = None
-    batch: int | None = None
-    lr_map: float | None = None
-    real_batch: int | None = None
-    samples: int = 30
-    draws: int = 1
-    dsa: str | None = None
-    max_map_steps: int = 5000
-    learn_labels: bool = False
-    lr_labels: float = 10.0
-    init: str = "real"
-    checkpoint_every: int = 25
-
-    def resolved(self, data: ImageData, experts: Sequence[ExpertStore]) -> dict[str, Any]:
-        """All settings with the recipe filled in, checked."""
-        values = asdict(self)
-        if self.ipc < 1:
-            raise UserError(f"--ipc {self.ipc} is too small: give 1 or more.")
-        for name, value in asdict(recipe_for(data.name, self.ipc)).items():
-            if values[name] is None:
-                values[name] = value
-        if self.method == "random":
-            values["steps"] = 0
-        if self.dsa is None:
-            values["dsa"] = experts[0].identity.dsa if experts else "on"
-        values["dsa"] = str(Augmentation.parse(values["dsa"], data.mirror))
-        for name in (
-            "batch",
-            "real_batch",
-            "samples",
-            "draws",
-            "max_map_steps",
-            "checkpoint_every",
-        ):
-            if values[name] < 1:
-                option = name.replace("_", "-")
-                raise UserError(f"--{option} {values[name]} is too small: give 1 or more.")
-        if self.init not in ("real", "noise"):
-            raise UserError(f"--init {self.init} is not known: give real or noise.")
-        return values
 
 
 def distill(
@@ -132,8 +60,16 @@ def distill(
     stores = [experts] if isinstance(experts, ExpertStore) else list(experts)
     config = (settings or DistillSettings()).resolved(data, stores)
     _check_stores(stores, data)
-    given = [net or "convnet"] if net is None or isinstance(net, str) else list(net)
-    nets = [store.identity.net for store in stores] or [_network(n, data).spec for n in given]
+    given = [net] if isinstance(net, str) else list(net or ())
+    if given and stores:
+        raise UserError("networks come with their experts: give one of --net and --experts.")
+    nets = [store.identity.net for store in stores]
+    nets = nets or [_network(name, data).spec for name in given or ["convnet"]]
+    if len(set(nets)) < len(nets):
+        raise UserError(
+            f"the networks {', '.join(nets)} are not all different: give each one once, with one "
+            "store of experts."
+        )
     provenance = Provenance(
         method=config["method"],
         net=nets[0],
@@ -153,14 +89,16 @@ def distill(
         named = asdict(provenance)
         own = {name: named[name] for name in ("data", "data_fingerprint", "holdout", "seed")}
         folder = RunFolder(Path(out), {**provenance.config, **own, "experts": provenance.experts})
-    run.go(divergence, folder, progress)
+    if divergence is not None:
+        run.go(divergence, folder, progress)
+    images, labels = run.coreset()
     coreset = Pseudocoreset(
-        run.images.cpu(),
-        run.labels().cpu(),
-        data.class_names,
-        data.normalisation,
-        config["dsa"],
-        provenance,
+        images.cpu(),
+        labels.cpu(),
+        class_names=data.class_names,
+        normalisation=data.normalisation,
+        dsa=config["dsa"],
+        provenance=provenance,
     )
     if folder is not None:
         coreset.save(folder.coreset_path)
@@ -183,7 +121,12 @@ def _check_stores(stores: Sequence[ExpertStore], data: ImageData) -> None:
 
 
 class _Run:
-    """A coreset in the making: images, labels, and their momentum."""
+    """A coreset in the making.
+
+    All that changes, in one dictionary that is replaced as a whole: `images`, `label_logits`, the
+    `velocity/…` of each, and the `method/…`'s own state. What an interrupt leaves is then the state
+    after some whole update, which is what a checkpoint keeps.
+    """
 
     def __init__(
         self, data: ImageData, config: dict[str, Any], device: torch.device, seed: int
@@ -193,19 +136,23 @@ class _Run:
         self._data = data.to(device)
         self._augmentation = Augmentation.parse(config["dsa"], mirror=True)
         self._rng = Rng(device, seed, "start")
-        self.images = start_images(self._data, config["ipc"], config["init"], self._rng)
+        images = start_images(self._data, config["ipc"], config["init"], self._rng)
         self._classes = torch.arange(data.classes, device=device).repeat_interleave(config["ipc"])
-        # log p is the logits whose softmax is p.
-        uniform = torch.full((len(self.images), data.classes), 1 / data.classes, device=device)
-        one_hot = F.one_hot(self._classes, data.classes)
-        self._label_logits = (LABEL_SHARE * one_hot + (1 - LABEL_SHARE) * uniform).log()
-        self._velocity = {"images": torch.zeros_like(self.images)}
+        self._tensors: State = {"images": images, "velocity/images": torch.zeros_like(images)}
         if config["learn_labels"]:
-            self._velocity["labels"] = torch.zeros_like(self._label_logits)
+            shares = torch.full((len(images), data.classes), (1 - LABEL_SHARE) / data.classes)
+            shares = shares.to(device) + LABEL_SHARE * F.one_hot(self._classes, data.classes)
+            logits = shares.log()  # whose softmax is the shares again
+            self._tensors |= {"label_logits": logits, "velocity/labels": torch.zeros_like(logits)}
+        self._now = (0, self._tensors)
+        """Updates made, and the state after them."""
 
-    def labels(self) -> Tensor:
-        """Classes, or the learned probabilities."""
-        return self._label_logits.softmax(1) if self._config["learn_labels"] else self._classes
+    def coreset(self) -> Points:
+        """The images now, with classes or the learned probabilities."""
+        tensors = self._now[1]
+        learned = self._config["learn_labels"]
+        labels = tensors["label_logits"].softmax(1) if learned else self._classes
+        return Points(tensors["images"], labels)
 
     def contexts(self, stores: Sequence[ExpertStore], nets: Sequence[str]) -> list[Context]:
         """What the method is made from, once a network; some methods need no experts."""
@@ -218,74 +165,81 @@ class _Run:
             for net, store in zip(nets, experts, strict=True)
         ]
 
-    def go(
-        self, divergence: Divergence | None, folder: RunFolder | None, progress: Progress
-    ) -> None:
+    def go(self, divergence: Divergence, folder: RunFolder | None, progress: Progress) -> None:
         """Make the updates that are left."""
-        done, kept = (0, {}) if folder is None else folder.restore()
-        state = self._restore(kept) if kept else (divergence.start() if divergence else {})
-        steps = self._config["steps"]
-        if divergence is None or done >= steps:
+        start = {f"method/{name}": value for name, value in divergence.start().items()}
+        self._now = (0, self._now[1] | start)
+        if folder is not None:
+            done, kept = folder.restore()
+            if kept:
+                device = self._classes.device
+                self._now = (done, {name: value.to(device) for name, value in kept.items()})
+        try:
+            self._updates(divergence, folder, progress)
+        finally:
+            # Done, interrupted or stopped: what was reached is kept.
+            if folder is not None:
+                folder.checkpoint(*self._now)
+
+    def _updates(
+        self, divergence: Divergence, folder: RunFolder | None, progress: Progress
+    ) -> None:
+        done, steps = self._now[0], self._config["steps"]
+        if done >= steps:
             return
-        missed = 0 if folder is None else sum(map(_missed, folder.metrics()))
+        missed = 0 if folder is None else sum(map(missed_gamma, folder.metrics()))
         with progress.task(self._config["method"], steps, done) as task:
             for update in range(done + 1, steps + 1):
                 self._rng.reseed(self._seed, "update", update)
-                coreset = Points(self.images, self.labels())
-                estimate = divergence.gradient(coreset, state, self._rng)
-                if not all(bool(g.isfinite().all()) for g in estimate.gradients.values()):
-                    self._stop(update, state, folder)
-                state = estimate.state
-                self._descend(estimate.gradients)
-                missed += _missed(estimate.info)
-                task.advance(**estimate.info)
+                state = _under(self._now[1], "method/")
+                estimate = divergence.gradient(self.coreset(), state, self._rng)
+                check_estimate(estimate, self.coreset())
+                tensors = self._descended(estimate)
+                self._refuse_infinite(update, {**estimate.gradients, **tensors}, estimate.info)
                 if folder is not None:
                     folder.log({"update": update, **estimate.info})
-                    if update % self._config["checkpoint_every"] == 0 or update == steps:
-                        folder.checkpoint(update, self._kept(state))
+                self._now = (update, tensors)
+                missed += missed_gamma(estimate.info)
+                task.advance(**estimate.info)
+                if folder is not None and update % self._config["checkpoint_every"] == 0:
+                    folder.checkpoint(*self._now)
         _warn_of_missed(missed, self._config)
 
-    def _descend(self, gradients: State) -> None:
-        """u ← u − α v with v ← ½ v + g; what gets no gradient stays put, momentum or not."""
-        self._move("images", self.images, gradients["images"], self._config["lr_images"])
+    def _descended(self, estimate: Estimate) -> State:
+        """The state after u ← u − α v with v ← ½ v + g."""
+        tensors = dict(self._now[1])
+        tensors |= {f"method/{name}": value for name, value in estimate.state.items()}
+        moved = {"images": ("images", estimate.gradients["images"], self._config["lr_images"])}
         if self._config["learn_labels"]:
-            probabilities = self._label_logits.softmax(1)
+            probabilities, gradient = self.coreset().labels, estimate.gradients["labels"]
             # Through the softmax: ∂p_i/∂z_j = p_i (δ_ij − p_j).
-            inner = (probabilities * gradients["labels"]).sum(1, keepdim=True)
-            gradient = probabilities * (gradients["labels"] - inner)
-            self._move("labels", self._label_logits, gradient, self._config["lr_labels"])
+            inner = (probabilities * gradient).sum(1, keepdim=True)
+            gradient = probabilities * (gradient - inner)
+            moved["labels"] = ("label_logits", gradient, self._config["lr_labels"])
+        for name, (key, gradient, lr) in moved.items():
+            # What gets no gradient stays put, momentum or not.
+            touched = (gradient.flatten(1) != 0).any(1).view(-1, *[1] * (gradient.ndim - 1))
+            old = tensors[f"velocity/{name}"]
+            velocity = MOMENTUM * old + gradient
+            tensors[f"velocity/{name}"] = torch.where(touched, velocity, old)
+            tensors[key] = torch.where(touched, tensors[key] - lr * velocity, tensors[key])
+        return tensors
 
-    def _move(self, name: str, values: Tensor, gradient: Tensor, lr: float) -> None:
-        touched = (gradient.flatten(1) != 0).any(1).view(-1, *[1] * (values.ndim - 1))
-        velocity = MOMENTUM * self._velocity[name] + gradient
-        self._velocity[name] = torch.where(touched, velocity, self._velocity[name])
-        values.sub_(torch.where(touched, lr * velocity, 0.0))
-
-    def _kept(self, state: State) -> State:
-        velocity = {f"velocity/{name}": value for name, value in self._velocity.items()}
-        own = {"images": self.images, "label_logits": self._label_logits}
-        return {**own, **velocity, **{f"method/{name}": value for name, value in state.items()}}
-
-    def _restore(self, kept: State) -> State:
-        device = self.images.device
-        moved = {name: value.to(device) for name, value in kept.items()}
-        self.images, self._label_logits = moved["images"], moved["label_logits"]
-        for name in self._velocity:
-            self._velocity[name] = moved[f"velocity/{name}"]
-        prefix = "method/"
-        return {k.removeprefix(prefix): v for k, v in moved.items() if k.startswith(prefix)}
-
-    def _stop(self, update: int, state: State, folder: RunFolder | None) -> None:
-        kept = ""
-        if folder is not None:
-            folder.checkpoint(update - 1, self._kept(state))
-            kept = f" {folder.path} keeps what was done before it."
+    def _refuse_infinite(self, update: int, tensors: State, info: dict[str, float]) -> None:
+        good = all(bool(value.isfinite().all()) for value in tensors.values())
+        if good and all(map(isfinite, info.values())):
+            return
         config = self._config
         raise UserError(
-            f"update {update} has a gradient that is not finite: lower --lr-images "
+            f"update {update} gave a loss or a gradient that is not finite, and the run keeps what "
+            f"was done before it: begin another --out with a lower --lr-images "
             f"({config['lr_images']}), --lr-x ({config['lr_x']}) or --lr-u ({config['lr_u']}), or "
-            f"look for values out of range in the data.{kept}"
+            "look for values out of range in the data."
         )
+
+
+def _under(tensors: State, prefix: str) -> State:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def start_images(data: ImageData, ipc: int, init: str, rng: Rng) -> Float[Tensor, "m c h w"]:
@@ -307,14 +261,9 @@ def start_images(data: ImageData, ipc: int, init: str, rng: Rng) -> Float[Tensor
     return data.normalisation.apply(data.train.images[torch.cat(chosen).to(device)])
 
 
-def _missed(figures: dict[str, float]) -> bool:
-    """Whether an update did not reach γ, with one of its networks at least."""
-    return any(v > 0 for k, v in figures.items() if k.split("/")[0] == "map_missed")
-
-
 def _warn_of_missed(missed: int, config: dict[str, Any]) -> None:
     updates = config["steps"]
-    if missed > 0.01 * updates:
+    if missed > LOUD_SHARE * updates:
         warnings.warn(
             f"{missed} of {updates} updates did not reach the loss γ = {config['gamma']} within "
             f"{config['max_map_steps']} steps, so their posterior of the coreset is not one: "

@@ -5,6 +5,8 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -30,14 +32,18 @@ def read_coreset(path: Path, data: ImageData, net: str | None) -> Pseudocoreset:
     if path.suffix == ".safetensors":
         return Pseudocoreset.load(path)
     if path.suffix == ".npz":
+        if not path.is_file():
+            raise UserError(f"{path} does not exist: give an .npz with images and labels.")
         arrays = read_arrays(path, ("images", "labels"))
-        images, labels = (torch.from_numpy(arrays[name]) for name in ("images", "labels"))
+        images, labels = (_plain_tensor(path, name, arrays[name]) for name in ("images", "labels"))
         if images.dtype == torch.uint8:
             square = channels_first(path, "images", arrays["images"])
             images = data.normalisation.apply(torch.from_numpy(square.copy()))
     elif (path / IMAGES).exists() or path.name == IMAGES:
         folder = path if path.is_dir() else path.parent
         images, labels = (_tensors(folder / name) for name in (IMAGES, LABELS))
+        if isinstance(images, Tensor) and isinstance(labels, Tensor):
+            images, labels = images.detach(), labels.detach()
     else:
         raise UserError(
             f"{path} is no coreset: give a .safetensors file, an .npz with images and labels, or "
@@ -58,6 +64,15 @@ def read_coreset(path: Path, data: ImageData, net: str | None) -> Pseudocoreset:
     return Pseudocoreset(
         images.float(), labels, data.class_names, data.normalisation, dsa, provenance
     )
+
+
+def _plain_tensor(path: Path, name: str, array: npt.NDArray[Any]) -> Tensor:
+    """An array of numbers as a tensor, whatever its width and the order of its bytes."""
+    if array.dtype.kind not in "iuf":
+        raise UserError(f"{path}: {name!r} holds {array.dtype}, not numbers: save numbers.")
+    if array.dtype != np.uint8:
+        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+    return torch.from_numpy(array)
 
 
 def _check(path: Path, images: Any, labels: Any, data: ImageData) -> None:
@@ -119,25 +134,28 @@ def import_replay_buffers(
     network = make_net(
         net, channels=data.channels, image_size=data.image_size, classes=data.classes
     )
-    trajectories = [(file, one) for file in files for one in _trajectories(file)]
-    epochs = len(trajectories[0][1]) - 1
-    settings = replace(settings, epochs=epochs, from_epoch=0)
-    store = ExpertStore.create(out, identify(data, network, settings, seed))
-    for number, (file, trajectory) in enumerate(trajectories):
-        if len(trajectory) != epochs + 1:
-            raise UserError(
-                f"{file}: a trajectory has {len(trajectory)} snapshots and the first one had "
-                f"{epochs + 1}: give buffers of one length."
-            )
-        snapshots = [_snapshot(file, network, snapshot) for snapshot in trajectory]
-        store.write(number, snapshots, {"imported_from": file.name}, network)
+    store, number = None, 0
+    for file in files:  # one at a time: each may hold gigabytes
+        for trajectory in _trajectories(file):
+            if store is None:
+                settings = replace(settings, epochs=len(trajectory) - 1, from_epoch=0)
+                store = ExpertStore.create(out, identify(data, network, settings, seed))
+            if len(trajectory) != store.last_epoch + 1:
+                raise UserError(
+                    f"{file}: a trajectory has {len(trajectory)} snapshots and the first one had "
+                    f"{store.last_epoch + 1}: give buffers of one length."
+                )
+            snapshots = [_snapshot(file, network, snapshot) for snapshot in trajectory]
+            store.write(number, snapshots, {"imported_from": file.name}, network)
+            number += 1
+    assert store is not None  # every file holds a trajectory
     return store
 
 
 def _trajectories(file: Path) -> list[list[Any]]:
     content = _tensors(file)
-    good = isinstance(content, list) and content and all(isinstance(t, list) for t in content)
-    if not good:
+    good = isinstance(content, list) and content
+    if not good or not all(isinstance(one, list) and one for one in content):
         raise UserError(f"{file}: expected a list of trajectories: give a replay buffer.")
     return content  # type: ignore[no-any-return]
 
@@ -145,7 +163,8 @@ def _trajectories(file: Path) -> list[list[Any]]:
 def _snapshot(file: Path, net: Net, tensors: Any) -> Weights:
     expected = net.unflatten(torch.zeros(net.num_params))
     shapes = [tuple(tensor.shape) for tensor in expected.values()]
-    found = [tuple(t.shape) for t in tensors] if isinstance(tensors, list) else None
+    listed = isinstance(tensors, list) and all(isinstance(t, Tensor) for t in tensors)
+    found = [tuple(t.shape) for t in tensors] if listed else None
     if found != shapes:
         raise UserError(
             f"{file}: a snapshot's tensors are not the parameters of {net.spec}: give the network "

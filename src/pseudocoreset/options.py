@@ -22,7 +22,14 @@ class Parser(ArgumentParser):
         text = " ".join(message.split())
         text = re.sub(r'Parser key "(\w+)":', lambda m: f"--{m[1].replace('_', '-')}:", text)
         text = re.sub(r"<class '(\w+)'>", r"\1", text)
-        raise UserError(f"{text.rstrip('.')}: see `{self.prog} --help`.")
+        # A number that may be None: of the reasons, the first is the one that speaks of it.
+        text = re.sub(
+            r"Does not validate against any of the Union subtypes.*?- (Expected .*?) - .*",
+            r"\1",
+            text,
+        )
+        text = re.sub(r"\b(quickstart|experts|distill|evaluate|sample|predict)\.(\w+)", r"\2", text)
+        raise UserError(f"{text.rstrip('.')}: see `{self.prog.replace(' [options]', '')} --help`.")
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,13 @@ class CommonOptions:
     quiet: bool = False
 
 
-def add_options(parser: ArgumentParser, options: type, default: str | None = None) -> None:
+def add_options(
+    parser: ArgumentParser, options: type, default: str | None = None, none: str | None = None
+) -> None:
     """Add an option for each field of a dataclass.
 
-    With a `default` in words, options that are not given are None, for the caller to fill in.
+    With a `default` in words, options that are not given are None, for the caller to fill in;
+    `none` says in words what a field's own default of None means.
     """
     helps = argument_helps(options)
     hints = get_type_hints(options)
@@ -73,12 +83,22 @@ def add_options(parser: ArgumentParser, options: type, default: str | None = Non
         elif field.default is MISSING:
             parser.add_argument(flag, type=hint, required=True, help=text)
         else:
+            if field.default is None and none is not None and "default:" not in text:
+                text = f"{text}; default: {none}"
             parser.add_argument(flag, type=hint, default=field.default, help=text)
 
 
-def several(value: Any) -> Any:
+class _Several:
     """The type of an option that may be given several times, or as a list in a file."""
-    return value
+
+    def __call__(self, value: Any) -> Any:
+        return value
+
+    def __repr__(self) -> str:
+        return "text, may be given several times"
+
+
+SEVERAL = _Several()
 
 
 def as_list(value: Any) -> list[str]:

@@ -5,13 +5,14 @@ from pathlib import Path
 from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.data import ImageData, load_data
-from pseudocoreset.distill import DistillSettings, distill
+from pseudocoreset.distill import distill
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.experts import ExpertSettings, train_experts
 from pseudocoreset.posterior import named_protocol
 from pseudocoreset.report import RunReport, read_run, write_report
+from pseudocoreset.settings import DistillSettings
 
 NET = "convnet:width=32"
 EXPERTS = ExpertSettings(num=5, epochs=20, lr=0.1, batch=64)
@@ -36,14 +37,20 @@ def quickstart(
                 data,
                 () if method == "random" else experts,
                 DistillSettings(method=method, ipc=ipc),
-                net=NET,
+                net=NET if method == "random" else None,
                 out=folder,
                 seed=seed,
                 device=device,
                 progress=progress,
             )
             evaluation = evaluate(
-                coreset, data, protocol=PROTOCOL, seeds=SEEDS, device=device, progress=progress
+                coreset,
+                data,
+                protocol=PROTOCOL,
+                seeds=SEEDS,
+                first_seed=seed * SEEDS,
+                device=device,
+                progress=progress,
             )
             write_json(folder / "evaluation.json", evaluation.as_json())
             runs.append(read_run(folder))

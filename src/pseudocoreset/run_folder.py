@@ -11,6 +11,8 @@ from pseudocoreset.engine.loop import State
 from pseudocoreset.errors import UserError
 
 CHECKPOINT = "a checkpoint"
+LOUD_SHARE = 0.01
+"""More updates than this that missed γ are a reason not to trust the coreset."""
 EXTENDABLE = ("steps",)
 """What may change when a run goes on: update i does not depend on how many are to follow."""
 
@@ -73,7 +75,7 @@ class RunFolder:
 
     def log(self, figures: dict[str, float]) -> None:
         """Note the figures of an update; they are written with the next checkpoint."""
-        self._pending.append(json.dumps(figures))
+        self._pending.append(json.dumps(figures, allow_nan=False))
 
     def checkpoint(self, update: int, state: State) -> None:
         """Keep all that is needed to go on from here.
@@ -88,7 +90,7 @@ class RunFolder:
         metadata = {"kind": CHECKPOINT, "update": update}
         write_tensors(self._checkpoint_path, state, metadata)
 
-    def metrics(self) -> list[dict[str, float]]:
+    def metrics(self) -> list[dict[str, Any]]:
         """The figures of each update so far."""
         return read_metrics(self.path)
 
@@ -115,7 +117,7 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def read_metrics(path: Path) -> list[dict[str, float]]:
+def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The figures of each update of a run; a line cut short by a crash is left out."""
     file = path / "metrics.jsonl"
     if not file.exists():
@@ -123,7 +125,15 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     rows = []
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except ValueError:
             break
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
     return rows
+
+
+def missed_gamma(figures: dict[str, Any]) -> bool:
+    """Whether an update did not reach γ, with one of its networks at least."""
+    return any(v > 0 for k, v in figures.items() if k.split("/")[0] == "map_missed")

@@ -158,6 +158,10 @@ class Training:
         params, buffers = weights
         self._loop.load({"params": params, "buffers": buffers})
         self._loop.load(self._rule.slots(params))
+        # A person's own network may draw from PyTorch's global generator (dropout). On a CPU it
+        # does so from a stream that follows from the run's seed; the person's own stays put.
+        seed = self._generator.initial_seed()
+        self._global_random = torch.Generator().manual_seed(seed).get_state()
         zero = params.new_zeros(())
         self._loop.load({"loss_sum": zero, "correct_sum": zero, **(inputs or {})})
 
@@ -167,7 +171,10 @@ class Training:
 
     def run(self, steps: int) -> None:
         """Take so many steps."""
-        self._loop.run(steps)
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._global_random)
+            self._loop.run(steps)
+            self._global_random = torch.get_rng_state()
 
     @property
     def weights(self) -> Weights:

@@ -428,7 +428,7 @@ def test_places_without_a_store_are_refused(tmp_path: Path) -> None:
             ExpertStore.open(tmp_path / place)
     with pytest.raises(UserError, match="can't be read"):
         ExpertStore.open(tmp_path / "odd")
-    with pytest.raises(UserError, match=r"can't be written .*: give another --out"):
+    with pytest.raises(UserError, match=r"can't be written .*: give another place"):
         train(tmp_path / "file")
 
 

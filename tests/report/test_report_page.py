@@ -143,9 +143,14 @@ def test_reading_a_run_folder(tmp_path):
     run = read_run(tmp_path)
     assert (run.name, run.coreset, run.metrics) == ("FBPC (isotropic), 1 image per class", None, [])
     assert run.evaluation is None
-    make_coreset(ipc=1).save(tmp_path / "coreset.safetensors")
+    coreset = make_coreset(ipc=1)
+    coreset.save(tmp_path / "coreset.safetensors")
     (tmp_path / "metrics.jsonl").write_text('{"update": 1.0, "loss_x": 0.5}\n')
-    (tmp_path / "evaluation.json").write_text(json.dumps(make_evaluation()))
+    evaluation = make_evaluation()
+    (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
+    assert read_run(tmp_path).evaluation is None  # the scores of another coreset
+    evaluation["coreset"]["fingerprint"] = coreset.fingerprint
+    (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
     run = read_run(tmp_path)
     assert (run.images, len(run.metrics), run.score("nll")) == (3, 1, 0.654)
     (tmp_path / "evaluation.json").write_text("[")

@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -11,7 +11,7 @@ from torch import Tensor
 from pseudocoreset.errors import UserError
 
 
-@lru_cache(maxsize=64)
+@cache
 def _column(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "c 1 1"]:
     """Channel values to multiply images by; kept, since a CUDA graph may not copy from the host."""
     return torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
@@ -131,10 +131,10 @@ class ImageData:
         """
         if number == 0:
             return self
-        if number % self.classes:
+        if number < 0 or number % self.classes:
             raise UserError(
                 f"--holdout {number} can't be split equally over the {self.classes} classes of "
-                f"{self.name}: give a multiple of {self.classes}."
+                f"{self.name}: give 0 or a multiple of {self.classes}."
             )
         each = number // self.classes
         generator = torch.Generator().manual_seed(seed)

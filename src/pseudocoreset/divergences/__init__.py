@@ -12,7 +12,7 @@ from pseudocoreset.divergences.base import (
 )
 from pseudocoreset.divergences.fbpc import FBPC
 from pseudocoreset.divergences.multi import Multi
-from pseudocoreset.engine.plugins import imported, is_plugin_name
+from pseudocoreset.engine.plugins import described, imported, is_plugin_name
 from pseudocoreset.errors import UserError
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "MethodSettings",
     "Multi",
     "Points",
+    "check_estimate",
     "make_divergence",
 ]
 
@@ -45,5 +46,38 @@ def make_divergence(name: str, contexts: Sequence[Context]) -> Divergence:
         raise UserError(
             f"no method is called {name!r}: use {known}, or your own as package.module:factory."
         )
-    parts = [factory(context) for context in contexts]
+    parts = [_made(name, factory, context) for context in contexts]
     return parts[0] if len(parts) == 1 else Multi(parts)
+
+
+def _made(name: str, factory: Callable[[Context], Divergence], context: Context) -> Divergence:
+    try:
+        made = factory(context)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"the method factory {name}, called with a Context, failed with {described(error)}: "
+            "let it take one."
+        ) from error
+    if not isinstance(made, Divergence):
+        raise UserError(
+            f"the method factory {name} returned a {type(made).__name__}: let it return an object "
+            "with the methods start() and gradient(coreset, state, rng)."
+        )
+    return made
+
+
+def check_estimate(estimate: Estimate, coreset: Points) -> None:
+    """Refuse a method's estimate that does not fit the coreset, by what is wrong with it."""
+    wanted = {"images": coreset.images}
+    if coreset.labels.is_floating_point():
+        wanted["labels"] = coreset.labels
+    for name, values in wanted.items():
+        gradient = estimate.gradients.get(name)
+        if gradient is None or gradient.shape != values.shape:
+            found = "none" if gradient is None else "×".join(map(str, gradient.shape))
+            raise UserError(
+                f"the method's estimate has {found} as the gradient of {name}: let it give one of "
+                f"{'×'.join(map(str, values.shape))}."
+            )

@@ -52,9 +52,10 @@ class MapSolver:
         while loss > self._settings.gamma and steps < self._settings.max_map_steps:
             if self._batch is not None:
                 self._training.set_order(random_order(len(coreset.images), self._rng))
-            self._training.run(BLOCK)
-            loss = self._training.take("loss_sum") / BLOCK
-            steps += BLOCK
+            block = min(BLOCK, self._settings.max_map_steps - steps)
+            self._training.run(block)
+            loss = self._training.take("loss_sum") / block
+            steps += block
         return MapSolution(self._training.weights, loss, steps, loss <= self._settings.gamma)
 
 

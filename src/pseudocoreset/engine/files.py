@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from errno import EISDIR
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,17 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     A reader, or a process that starts after a crash, sees the old file or the whole new one.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Left behind by a process that was killed; mkstemp puts eight characters in the middle.
-    for left_behind in path.parent.glob(f".{escape(path.name)}.????????.part"):
-        left_behind.unlink(missing_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, "it is a folder")
+        # Left behind by a process that was killed; mkstemp puts eight characters in the middle.
+        for left_behind in path.parent.glob(f".{escape(path.name)}.????????.part"):
+            left_behind.unlink(missing_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    except OSError as error:
+        reason = f"{path} can't be written ({error.strerror}): give another place."
+        raise UserError(reason) from None
     os.close(handle)
     part = Path(name)
     try:
@@ -82,5 +89,5 @@ def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, A
             yield tensors, metadata
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: give the path of {what}.") from None
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} can't be read as {what} ({error}): make it again.") from None

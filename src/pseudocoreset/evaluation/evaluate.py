@@ -11,7 +11,7 @@ from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.metrics import Scores, predictive, reliability, score
 from pseudocoreset.evaluation.predictive import TEST_BATCH, log_samples_of
-from pseudocoreset.posterior import PROTOCOLS, Posterior, Protocol, sample_posterior
+from pseudocoreset.posterior import PROTOCOLS, Protocol, sample_posterior
 
 SIGNS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
 """What an evaluation keeps of a posterior's details."""
@@ -71,7 +71,7 @@ def evaluate(
         raise UserError(f"--seeds {seeds} is too small: give 1 or more.")
     protocol = protocol or PROTOCOLS["paper"]
     images = _split(data, split)
-    _check_match(coreset, data)
+    _check_match(coreset, data, split)
     place = choose_device(device)
     on_device = images.to(place)
     scores, samplers, bins = [], [], {}
@@ -101,12 +101,6 @@ def evaluate(
     return Evaluation(scores, samplers, bins, stated, described | asdict(coreset.provenance))
 
 
-def score_posterior(posterior: Posterior, data: ImageData, split: str = "test") -> Scores:
-    """The scores of one posterior that was sampled before."""
-    images = _split(data, split)
-    return score(log_samples_of(posterior, images.images), images.labels)
-
-
 def _split(data: ImageData, name: str) -> Split:
     if name == "test":
         return data.test
@@ -117,7 +111,7 @@ def _split(data: ImageData, name: str) -> Split:
     return data.holdout
 
 
-def _check_match(coreset: Pseudocoreset, data: ImageData) -> None:
+def _check_match(coreset: Pseudocoreset, data: ImageData, split: str) -> None:
     """Refuse data of another shape, and scores on images that a coreset was trained on."""
     here = (data.channels, data.image_size, data.class_names)
     made_for = (coreset.images.shape[1], coreset.images.shape[-1], coreset.class_names)
@@ -129,11 +123,11 @@ def _check_match(coreset: Pseudocoreset, data: ImageData) -> None:
                 f"the data {data.name} have {what} {_short(ours)} and the coreset was made for "
                 f"{_short(theirs)}: give the data it was made of."
             )
-    held_out = 0 if data.holdout is None else len(data.holdout)
-    if held_out and coreset.provenance.holdout != held_out:
+    made_of = coreset.provenance
+    if split == "holdout" and made_of.data_fingerprint != data.fingerprint:
         raise UserError(
-            f"--holdout {held_out} was given and the coreset was made with --holdout "
-            f"{coreset.provenance.holdout}, so it may have seen these images: give the same number."
+            f"the coreset was made of {made_of.data} with --holdout {made_of.holdout}, so it may "
+            f"have seen the images that are held out here: give the same data and --holdout."
         )
 
 

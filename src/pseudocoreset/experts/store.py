@@ -100,10 +100,7 @@ class ExpertStore:
                 return store
         for trajectory in store.trajectories:  # of a store whose index was lost
             store._refuse_foreign(trajectory, store.describe(trajectory))
-        try:
-            write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
-        except OSError as error:
-            raise UserError(f"{path} can't be written ({error}): give another --out.") from None
+        write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
         return store
 
     def _refuse_other(self, path: Path, identity: Mapping[str, Any], advice: str) -> None:

@@ -80,7 +80,7 @@ def train_experts(
             snapshots, losses = _train_one(
                 number, network, training, len(data.train), rng, identity, task
             )
-            score = accuracy(network, snapshots[-1], on_device.test, data.normalisation)
+            score = accuracy(network, training.weights, on_device.test, data.normalisation)
             figures = {"train_loss": losses, "test_accuracy": score}
             store.write(number, snapshots, figures, network)
     return store
@@ -133,7 +133,7 @@ def _train_one(
             _refuse_divergence(expert, epoch, losses[-1], training.weights, identity)
             task.advance(loss=losses[-1], accuracy=share_correct)
         if epoch >= identity.first_epoch:
-            snapshots.append(Weights(*(part.clone() for part in training.weights)))
+            snapshots.append(Weights(*(part.to("cpu", copy=True) for part in training.weights)))
     return snapshots, losses
 
 

@@ -1,6 +1,7 @@
 """A person's own network: `package.module:factory`, imported, built and tried before it is used."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,7 +18,14 @@ def make_own_net(spec: str, *, channels: int, image_size: int, classes: int) -> 
 
     Every parameter of the module is trained, one with `requires_grad=False` too.
     """
-    factory = imported(spec, "network")
+    return _net_of(spec, imported(spec, "network"), channels, image_size, classes)
+
+
+@lru_cache(maxsize=64)
+def _net_of(
+    spec: str, factory: Callable[..., Any], channels: int, image_size: int, classes: int
+) -> Net:
+    """The same object as long as the factory is; what is compiled for a network hangs on it."""
 
     def build() -> nn.Module:
         return _built(spec, factory, channels, image_size, classes)

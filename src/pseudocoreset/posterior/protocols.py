@@ -58,10 +58,10 @@ class Protocol:
         for name in ("epochs", "every", "chains", "batch"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name} {getattr(self, name)} is too small: give 1 or more.")
-        if self.every > self.epochs:
+        if self.epochs % self.every:
             raise UserError(
-                f"--every {self.every} is more than --epochs {self.epochs}, so no sample would be "
-                "kept: give less."
+                f"--every {self.every} does not divide --epochs {self.epochs}, so the last epochs "
+                "would give no sample: give one that does."
             )
         if not 0 < self.friction <= 1:
             raise UserError(f"--friction {self.friction} is not in (0, 1]: give 0.1, say.")

@@ -82,17 +82,16 @@ class Posterior:
                     f"{path} has format {metadata['format']} and this version reads {FORMAT}: "
                     "sample the posterior again."
                 )
-            params, buffers = tensors.get_tensor("params"), tensors.get_tensor("buffers")
-        stored = metadata["normalisation"]
-        return Posterior(
-            metadata["net"],
-            params,
-            buffers,
-            class_names=tuple(metadata["class_names"]),
-            normalisation=Normalisation(tuple(stored["mean"]), tuple(stored["std"])),
-            image_size=metadata["image_size"],
-            details=metadata["details"],
-        )
+            stored = metadata["normalisation"]
+            return Posterior(
+                metadata["net"],
+                tensors.get_tensor("params"),
+                tensors.get_tensor("buffers"),
+                class_names=tuple(metadata["class_names"]),
+                normalisation=Normalisation(tuple(stored["mean"]), tuple(stored["std"])),
+                image_size=metadata["image_size"],
+                details=metadata["details"],
+            )
 
 
 def sample_posterior(

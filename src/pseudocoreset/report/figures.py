@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, MaxNLocator, NullFormatter
 
-from pseudocoreset.report.run_report import RunReport, finite, missed_updates
+from pseudocoreset.report.run_report import RunReport, finite
 from pseudocoreset.report.style import BAD, INK, LINES, add_legend, dress, new_figure, stack
+from pseudocoreset.run_folder import missed_gamma
 
 WIDTH = 4.4
 HEIGHT = 3.2
@@ -138,7 +139,7 @@ def _draw_steps(
     names: Sequence[str],
     updates: Float[numpy.ndarray, " n"],
 ) -> None:
-    missed = numpy.asarray(missed_updates(metrics))
+    missed = numpy.asarray([missed_gamma(row) for row in metrics])
     for name in names:
         steps = _column(metrics, name)
         axes.plot(updates, steps, ".", color=INK, markersize=2.5)

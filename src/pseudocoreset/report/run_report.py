@@ -9,7 +9,7 @@ from typing import Any
 
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.errors import UserError
-from pseudocoreset.run_folder import read_config, read_metrics
+from pseudocoreset.run_folder import LOUD_SHARE, missed_gamma, read_config, read_metrics
 
 METHOD_NAMES = {
     "random": "Random images",
@@ -19,8 +19,6 @@ METHOD_NAMES = {
     "bpc-fkl": "BPC (forward KL)",
     "bpc-w": "BPC (Wasserstein)",
 }
-LOUD_SHARE = 0.01
-"""More updates than this that missed γ are a reason not to trust the coreset."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,14 @@ def read_run(path: Path) -> RunReport:
     config = read_config(path)
     stored = path / "coreset.safetensors"
     method = str(config.get("method", "coreset"))
-    return RunReport(
-        run_name(method, config.get("ipc")),
-        Pseudocoreset.load(stored) if stored.exists() else None,
-        read_metrics(path),
-        config,
-        _read_evaluation(path / "evaluation.json"),
-    )
+    coreset = Pseudocoreset.load(stored) if stored.exists() else None
+    evaluation = _read_evaluation(path / "evaluation.json")
+    if evaluation is not None and coreset is not None:
+        scored = (evaluation.get("coreset") or {}).get("fingerprint")
+        if scored != coreset.fingerprint:  # the run went on since: these are no longer its scores
+            evaluation = None
+    name = run_name(method, config.get("ipc"))
+    return RunReport(name, coreset, read_metrics(path), config, evaluation)
 
 
 def run_name(method: str, ipc: int | None) -> str:
@@ -112,17 +111,9 @@ def kinetic_temperature(run: RunReport) -> float | None:
     return fmean(known) if known else None
 
 
-def missed_updates(metrics: list[dict[str, Any]]) -> list[bool]:
-    """Of each update, whether the loop towards a MAP solution stopped before the loss was γ."""
-    return [
-        any(bool(value) for key, value in row.items() if key.split("/")[0] == "map_missed")
-        for row in metrics
-    ]
-
-
 def missed_note(run: RunReport) -> str:
     """What a reader should know of updates that missed γ; empty where none did."""
-    missed = sum(missed_updates(run.metrics))
+    missed = sum(map(missed_gamma, run.metrics))
     if not missed:
         return ""
     share = missed / len(run.metrics)
