@@ -55,3 +55,10 @@ def test_recipes_are_the_papers_table():
 )
 def test_recipe_for(data, ipc, key):
     assert recipe_for(data, ipc) == (PAPER | OWN)[key]
+
+
+def test_the_weight_space_methods_have_their_own():
+    for method in ("bpc-fkl", "bpc-rkl", "bpc-w"):
+        recipe = recipe_for("cifar10", 1, method)
+        assert (recipe.steps, recipe.lr_images) == (5000, 1000.0)
+        assert recipe.momentum == (0.0 if method == "bpc-rkl" else 0.5)

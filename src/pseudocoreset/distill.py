@@ -35,7 +35,6 @@ from pseudocoreset.run_folder import LOUD_SHARE, RunFolder, missed_gamma
 from pseudocoreset.settings import DistillSettings
 from pseudocoreset.training import RealImages
 
-MOMENTUM = 0.5
 LABEL_SHARE = 0.9
 """A learned label starts with this much on its class, the rest spread over all."""
 
@@ -206,7 +205,7 @@ class _Run:
         _warn_of_missed(missed, self._config)
 
     def _descended(self, estimate: Estimate) -> State:
-        """The state after u ← u − α v with v ← ½ v + g."""
+        """The state after u ← u − α v with v ← momentum · v + g."""
         tensors = dict(self._now[1])
         tensors |= {f"method/{name}": value for name, value in estimate.state.items()}
         moved = {"images": ("images", estimate.gradients["images"], self._config["lr_images"])}
@@ -220,7 +219,7 @@ class _Run:
             # What gets no gradient stays put, momentum or not.
             touched = (gradient.flatten(1) != 0).any(1).view(-1, *[1] * (gradient.ndim - 1))
             old = tensors[f"velocity/{name}"]
-            velocity = MOMENTUM * old + gradient
+            velocity = self._config["momentum"] * old + gradient
             tensors[f"velocity/{name}"] = torch.where(touched, velocity, old)
             tensors[key] = torch.where(touched, tensors[key] - lr * velocity, tensors[key])
         return tensors

@@ -1,6 +1,6 @@
 """The settings that a method is run with where a person gives none."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Recipe:
     """B"""
     lr_map: float = 0.001
     real_batch: int = 256
+    momentum: float = 0.5
 
 
 PAPER = {
@@ -48,15 +49,19 @@ images for a quickstart of a minute."""
 _FALLBACK = "cifar10"
 
 
-def recipe_for(data: str, ipc: int) -> Recipe:
-    """The recipe for a data set and a size.
+def recipe_for(data: str, ipc: int, method: str = "fbpc") -> Recipe:
+    """The recipe for a data set, a size and a method.
 
     Sizes that no table names take the nearest one's (in ratio); data sets that no table names,
-    CIFAR-10's.
+    CIFAR-10's. The weight-space methods take Kim et al.'s (2022) updates and learning rate, and
+    BPC-rKL no momentum.
     """
     known = PAPER | OWN
     names = {name for name, _ in known}
     name = data if data in names else _FALLBACK
     sizes = [size for known_name, size in known if known_name == name]
     nearest = min(sizes, key=lambda size: max(size / ipc, ipc / size))
-    return known[name, nearest]
+    recipe = known[name, nearest]
+    if method.startswith("bpc-") and (name, nearest) in PAPER:
+        recipe = replace(recipe, steps=5000, lr_images=1000.0)
+    return replace(recipe, momentum=0.0) if method == "bpc-rkl" else recipe

@@ -17,10 +17,12 @@ class DistillSettings:
     """How a coreset is made; what is None comes from the recipe for the data and `ipc`.
 
     Args:
-        method: random, fbpc, fbpc-isotropic, or your own as package.module:factory
+        method: random, fbpc, fbpc-isotropic, bpc-fkl, bpc-rkl, bpc-w, or your own as
+            package.module:factory
         ipc: images per class
         steps: updates (N)
         lr_images: learning rate of the images, for a mean loss (α)
+        momentum: momentum of the images
         from_epoch: experts are used from this epoch on (T)
         gamma: the MAP solution of the coreset is reached at this training loss (γ)
         lr_x: learning rate of the steps on real data (λ_x)
@@ -43,6 +45,7 @@ class DistillSettings:
     ipc: int = 10
     steps: int | None = None
     lr_images: float | None = None
+    momentum: float | None = None
     from_epoch: int | None = None
     gamma: float | None = None
     lr_x: float | None = None
@@ -65,7 +68,7 @@ class DistillSettings:
         values = asdict(self)
         if self.ipc < 1:
             raise UserError(f"--ipc {self.ipc} is too small: give 1 or more.")
-        for name, value in asdict(recipe_for(data.name, self.ipc)).items():
+        for name, value in asdict(recipe_for(data.name, self.ipc, self.method)).items():
             if values[name] is None:
                 values[name] = value
         if self.method == "random":
@@ -82,6 +85,8 @@ def _check(values: dict[str, Any]) -> None:
     for name in (*at_least_one, "max_map_steps", "checkpoint_every"):
         if values[name] < 1:
             raise UserError(f"{_option(name)} {values[name]} is too small: give 1 or more.")
+    if not 0 <= values["momentum"] < 1:
+        raise UserError(f"--momentum {values['momentum']} is not in [0, 1): give 0.5, say.")
     if values["steps"] < 0:
         raise UserError(f"--steps {values['steps']} is negative: give 0 or more.")
     for name in ("lr_images", "lr_x", "lr_u", "lr_map", "lr_labels", "gamma"):

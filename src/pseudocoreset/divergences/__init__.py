@@ -10,6 +10,9 @@ from pseudocoreset.divergences.base import (
     MethodSettings,
     Points,
 )
+from pseudocoreset.divergences.bpc_fkl import BPCForwardKL
+from pseudocoreset.divergences.bpc_rkl import BPCReverseKL
+from pseudocoreset.divergences.bpc_w import BPCWasserstein
 from pseudocoreset.divergences.fbpc import FBPC
 from pseudocoreset.divergences.multi import Multi
 from pseudocoreset.engine.plugins import described, imported, is_plugin_name
@@ -18,6 +21,9 @@ from pseudocoreset.errors import UserError
 __all__ = [
     "FBPC",
     "METHODS",
+    "BPCForwardKL",
+    "BPCReverseKL",
+    "BPCWasserstein",
     "Context",
     "Divergence",
     "Estimate",
@@ -31,6 +37,9 @@ __all__ = [
 METHODS: dict[str, Callable[[Context], Divergence]] = {
     "fbpc": FBPC,
     "fbpc-isotropic": partial(FBPC, isotropic=True),
+    "bpc-fkl": BPCForwardKL,
+    "bpc-rkl": BPCReverseKL,
+    "bpc-w": BPCWasserstein,
 }
 """The methods by name; `random` is none of them: it makes no update."""
 

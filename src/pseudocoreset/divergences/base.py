@@ -64,6 +64,15 @@ class MethodSettings:
         draws: augmentations an update
         batch: coreset images a step and an update (B)
         real_batch: real images a step
+        noise: standard deviation of the weights' posteriors (σ)
+        group: samples of the weights taken at once; memory grows with it
+        start_epochs: students start from experts of an epoch below this; None: by size
+        student_steps: steps of a student on the coreset; None: by size
+        lr_student: learning rate of a student; None: by size
+        lr_lr: learning rate of a learned learning rate of students; None: by size
+        likelihood_batch: real images whose likelihood is compared with the coreset's
+        weight_x: what the mean log-likelihood of the real images counts (w_x)
+        weight_u: what the mean log-likelihood of the coreset counts (w_u)
     """
 
     from_epoch: int
@@ -77,6 +86,15 @@ class MethodSettings:
     samples: int = 30
     draws: int = 1
     real_batch: int = 256
+    noise: float = 0.01
+    group: int = 1
+    start_epochs: int | None = None
+    student_steps: int | None = None
+    lr_student: float | None = None
+    lr_lr: float | None = None
+    likelihood_batch: int = 1000
+    weight_x: float = 1.0
+    weight_u: float = 1.0
 
 
 @dataclass(frozen=True)

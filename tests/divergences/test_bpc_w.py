@@ -1,0 +1,156 @@
+"""BPC-W: the way back through the student's steps against autograd and finite differences."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from oracles.weight_space import (
+    descended,
+    in_double_too,
+    slow_wasserstein,
+    softmax_regression,
+)
+from pseudocoreset.data import Split
+from pseudocoreset.divergences import BPCWasserstein, Points
+from pseudocoreset.divergences.bpc_w import LEAST_LR
+from pseudocoreset.errors import UserError
+from small_world import make_context, make_points, make_rng
+
+STUDENT = {"start_epochs": 2, "student_steps": 5, "lr_student": 0.1}
+
+CASES = {
+    "several steps": {},
+    "one step": {"student_steps": 1},
+    "batches": {"batch": 4},
+    "from the init alone": {"start_epochs": 1},
+}
+
+
+def longer(coreset):
+    images, labels = coreset
+    return Points(images.double(), labels.double() if labels.is_floating_point() else labels)
+
+
+def assert_twins(context, coreset, tolerance, change=0.0, ahead=2):
+    settings, lr_lr = context.settings, 0.001
+    context = replace(context, settings=replace(settings, lr_lr=lr_lr))
+    before = {"lr_change": torch.tensor(change, dtype=torch.float64)}
+    estimate = BPCWasserstein(context).gradient(coreset, before, make_rng())
+    lr = settings.lr_student + change
+    slow = slow_wasserstein(
+        context, coreset, make_rng(), settings.start_epochs, ahead, settings.student_steps, lr
+    )
+    assert estimate.gradients.keys() == slow.gradients.keys()
+    for name, gradient in estimate.gradients.items():
+        scale = float(slow.gradients[name].abs().max())
+        assert scale > 1e-4
+        torch.testing.assert_close(gradient, slow.gradients[name], rtol=0, atol=tolerance * scale)
+    assert estimate.info["distance"] == pytest.approx(float(slow.distance), rel=tolerance)
+    assert estimate.info["lr_student"] == pytest.approx(lr)
+    assert estimate.info["start_epoch"] == slow.epoch
+    slope = (change - float(estimate.state["lr_change"])) / lr_lr
+    assert abs(float(slow.slope_lr)) > 1e-3
+    assert slope == pytest.approx(float(slow.slope_lr), rel=100 * tolerance)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("soft", [False, True], ids=["classes", "probabilities"])
+def test_update_equals_its_slow_twin(store, data, case, soft):
+    context = in_double_too(make_context(store, data, **{**STUDENT, **CASES[case]}))
+    assert_twins(context, longer(make_points(data, soft=soft)), 1e-8)
+
+
+def test_update_at_a_learned_rate_equals_its_slow_twin(store, data):
+    context = in_double_too(make_context(store, data, **STUDENT))
+    assert_twins(context, longer(make_points(data)), 1e-8, change=-0.03)
+
+
+def test_larger_coresets_match_the_next_epoch(store, data):
+    context = in_double_too(make_context(store, data, **STUDENT))
+    assert_twins(context, longer(make_points(data, each=4)), 1e-8, ahead=1)
+
+
+def test_update_equals_its_slow_twin_in_single_precision(store, data):
+    assert_twins(make_context(store, data, **STUDENT), make_points(data), 1e-3)
+
+
+@pytest.mark.parametrize("stats", ["batch", "kept"])
+def test_update_of_batch_norm_equals_its_slow_twin(batch_norm_stores, data, stats):
+    context = in_double_too(make_context(batch_norm_stores[stats], data, **STUDENT))
+    assert_twins(context, longer(make_points(data)), 1e-8)
+
+
+def test_second_update_of_one_method_is_that_of_a_fresh_one(store, data):
+    context, coreset = make_context(store, data, batch=4, **STUDENT), make_points(data)
+    method, rng = BPCWasserstein(context), make_rng()
+    first = method.gradient(coreset, method.start(), rng)
+    rng.reseed(1, "test")
+    moved = Points(coreset.images * 0.9, coreset.labels)
+    again = method.gradient(moved, first.state, rng)
+    fresh = BPCWasserstein(context).gradient(moved, first.state, make_rng(1))
+    torch.testing.assert_close(again.gradients["images"], fresh.gradients["images"], rtol=0, atol=0)
+    assert again.info == fresh.info
+    assert torch.equal(again.state["lr_change"], fresh.state["lr_change"])
+
+
+def test_gradient_is_the_slope_of_the_exact_distance():
+    """Softmax regression, whose steps are written out by hand; no autograd on the oracle's side.
+
+    W₂² of two Gaussians with one covariance is the squared distance of their means.
+    """
+    generator = torch.Generator().manual_seed(3)
+    start, target = torch.randn(2, 10, generator=generator, dtype=torch.float64)
+    images = torch.randn(8, 1, 2, 2, generator=generator, dtype=torch.float64)
+    labels = torch.arange(8) % 2
+    real = Split(torch.zeros(2, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1]))
+    steps, lr, lr_lr, width = 6, 0.3, 0.001, 1e-5
+    context = softmax_regression(
+        start, target, real, student_steps=steps, lr_student=lr, lr_lr=lr_lr
+    )
+    method = BPCWasserstein(context)
+    estimate = method.gradient(Points(images, labels), method.start(), make_rng())
+
+    def distance(images, lr):
+        end = descended(start, Points(images, labels), steps, lr)
+        return float((end - target).square().sum() / (start - target).square().sum())
+
+    assert estimate.info["distance"] == pytest.approx(distance(images, lr))
+    expected = torch.zeros_like(images)
+    for place in range(images.numel()):
+        bump = torch.zeros(images.numel(), dtype=torch.float64)
+        bump[place] = width
+        bump = bump.view_as(images)
+        slope = (distance(images + bump, lr) - distance(images - bump, lr)) / (2 * width)
+        expected.view(-1)[place] = slope
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(estimate.gradients["images"], expected, rtol=0, atol=1e-6 * scale)
+    slope = (distance(images, lr + width) - distance(images, lr - width)) / (2 * width)
+    assert float(estimate.state["lr_change"]) == pytest.approx(-lr_lr * slope, rel=1e-5)
+    step = 0.1 * estimate.gradients["images"] / estimate.gradients["images"].norm()
+    assert distance(images - step, lr) < distance(images, lr)
+
+
+def test_learning_rate_stays_positive(store, data):
+    context = make_context(store, data, lr_lr=1e6, **STUDENT)
+    method, coreset = BPCWasserstein(context), make_points(data)
+    rates = []
+    for seed in range(6):
+        state = method.gradient(coreset, method.start(), make_rng(seed)).state
+        rates.append(0.1 + float(state["lr_change"]))
+    assert min(rates) == pytest.approx(0.1 * LEAST_LR)
+    assert max(rates) > 0.1  # it may grow too
+
+
+def test_experts_with_early_epochs_are_needed(store, data):
+    context = make_context(store, data)
+    with pytest.raises(UserError, match="BPC-W needs trained experts: give --experts"):
+        BPCWasserstein(replace(context, experts=None))
+    late = type(store)(store.path, replace(store.identity, first_epoch=1))
+    with pytest.raises(UserError, match="holds epochs 1 to 3 and epochs 0 to 1 are needed"):
+        BPCWasserstein(replace(context, experts=late))
+    # Only a small coreset needs the expert two epochs on.
+    short = type(store)(store.path, replace(store.identity, epochs=1))
+    method = BPCWasserstein(replace(context, experts=short))
+    with pytest.raises(UserError, match="holds epochs 0 to 1 and epochs 0 to 2 are needed"):
+        method.gradient(make_points(data), method.start(), make_rng())
