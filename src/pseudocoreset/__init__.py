@@ -1,11 +1,5 @@
 """Bayesian pseudocoresets: a large labelled data set as a handful of synthetic images."""
 
-import os
-
-# PyTorch reads this when it is first imported. A small training step meets at many barriers, and
-# threads that spin there make it some twenty times slower as soon as a core has other work to do.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData, from_dataset, load_data
 from pseudocoreset.distill import distill
