@@ -53,7 +53,7 @@ class DistillSettings:
     batch: int | None = None
     lr_map: float | None = None
     real_batch: int | None = None
-    covariance_steps: int = 30
+    covariance_steps: int | None = None
     samples: int = 30
     draws: int = 1
     dsa: str | None = None
