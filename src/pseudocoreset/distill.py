@@ -59,16 +59,7 @@ def distill(
     stores = [experts] if isinstance(experts, ExpertStore) else list(experts)
     config = (settings or DistillSettings()).resolved(data, stores)
     _check_stores(stores, data)
-    given = [net] if isinstance(net, str) else list(net or ())
-    if given and stores:
-        raise UserError("networks come with their experts: give one of --net and --experts.")
-    nets = [store.identity.net for store in stores]
-    nets = nets or [_network(name, data).spec for name in given or ["convnet"]]
-    if len(set(nets)) < len(nets):
-        raise UserError(
-            f"the networks {', '.join(nets)} are not all different: give each one once, with one "
-            "store of experts."
-        )
+    nets = _networks(stores, [net] if isinstance(net, str) else list(net or ()), data)
     provenance = Provenance(
         method=config["method"],
         net=nets[0],
@@ -104,6 +95,20 @@ def distill(
     return coreset
 
 
+def _networks(stores: Sequence[ExpertStore], given: list[str], data: ImageData) -> list[str]:
+    """The specs of the networks: the experts' own, or those that were given without experts."""
+    if given and stores:
+        raise UserError("networks come with their experts: give one of --net and --experts.")
+    nets = [store.identity.net for store in stores]
+    nets = nets or [_network(name, data).spec for name in given or ["convnet"]]
+    if len(set(nets)) < len(nets):
+        raise UserError(
+            f"the networks {', '.join(nets)} are not all different: give each one once, with one "
+            "store of experts."
+        )
+    return nets
+
+
 def _network(net: str, data: ImageData) -> Net:
     return make_net(net, channels=data.channels, image_size=data.image_size, classes=data.classes)
 
@@ -137,14 +142,13 @@ class _Run:
         self._rng = Rng(device, seed, "start")
         images = start_images(self._data, config["ipc"], config["init"], self._rng)
         self._classes = torch.arange(data.classes, device=device).repeat_interleave(config["ipc"])
-        self._tensors: State = {"images": images, "velocity/images": torch.zeros_like(images)}
+        tensors: State = {"images": images, "velocity/images": torch.zeros_like(images)}
         if config["learn_labels"]:
             shares = torch.full((len(images), data.classes), (1 - LABEL_SHARE) / data.classes)
             shares = shares.to(device) + LABEL_SHARE * F.one_hot(self._classes, data.classes)
             logits = shares.log()  # whose softmax is the shares again
-            self._tensors |= {"label_logits": logits, "velocity/labels": torch.zeros_like(logits)}
-        self._now = (0, self._tensors)
-        """Updates made, and the state after them."""
+            tensors |= {"label_logits": logits, "velocity/labels": torch.zeros_like(logits)}
+        self._now = (0, tensors)  # updates made, and the state after them
 
     def coreset(self) -> Points:
         """The images now, with classes or the learned probabilities."""

@@ -8,7 +8,8 @@ SAMPLERS = ("sghmc", "sgld", "map")
 
 PRIOR_PRECISION = 0.5
 """τ of the prior N(0, 1/τ) in the paper's protocol, of which the paper says nothing; chosen on
-held-out training images of CIFAR-10 (results/prior.json)."""
+held-out training images of CIFAR-10, by the distilled sets of 10 images a class. Over all sets
+tried, random ones and other sizes too, 2 has the lower mean NLL (results/prior.json)."""
 
 
 @dataclass(frozen=True)
