@@ -13,7 +13,7 @@ from math import pi
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,6 +28,13 @@ CROP = 0.125  # shift by at most this share of the side
 CUTOUT = 0.5  # side of the square, as a share of the image's
 SCALE = 1.2  # factors U(1/this, this)
 ROTATE = 15.0  # degrees, either way
+
+
+class Chance(NamedTuple):
+    """The random numbers behind one draw; apart from the rest, which can be compiled."""
+
+    kind: Int64[Tensor, " 1"]
+    unit: Float[Tensor, "7 n"]
 
 
 class Draw(NamedTuple):
@@ -70,9 +77,17 @@ class Augmentation:
 
     def draw(self, number: int, size: int, generator: torch.Generator) -> Draw:
         """Draw one kind, and its parameters for `number` images of side `size`."""
+        return self.draw_from(self.chance(number, generator), size)
+
+    def chance(self, number: int, generator: torch.Generator) -> Chance:
+        """All that is random in a draw for `number` images."""
         device = generator.device
-        chosen = torch.randint(max(len(self.kinds), 1), (1,), generator=generator, device=device)
-        unit = torch.rand(7, number, generator=generator, device=device)
+        kind = torch.randint(max(len(self.kinds), 1), (1,), generator=generator, device=device)
+        return Chance(kind, torch.rand(7, number, generator=generator, device=device))
+
+    def draw_from(self, chance: Chance, size: int) -> Draw:
+        """The draw that follows from what chance gave, for images of side `size`."""
+        chosen, unit = chance
 
         def only(kind: str, value: Tensor, otherwise: float) -> Tensor:
             if kind not in self.kinds:

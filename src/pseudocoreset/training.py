@@ -14,9 +14,9 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from pseudocoreset.augment import Augmentation
+from pseudocoreset.augment import Augmentation, Chance
 from pseudocoreset.data import Normalisation, Split
-from pseudocoreset.engine.loop import Loop, State, compiled
+from pseudocoreset.engine.loop import Loop, State, compiled, training_precision
 from pseudocoreset.nets import Net, Weights
 
 Vector = Float[Tensor, " p"]
@@ -27,10 +27,16 @@ Batch = tuple[Float[Tensor, "b c h w"], Shaped[Tensor, "b ..."]]
 class Rule(Protocol):
     """How a gradient moves the parameters."""
 
+    def __hash__(self) -> int:
+        """Equal rules share what is compiled for them."""
+
     def slots(self, params: Vector) -> State:
         """What the rule keeps between steps, at the start."""
 
-    def update(self, state: State, gradient: Vector, generator: torch.Generator) -> State:
+    def draw(self, params: Vector, generator: torch.Generator) -> State:
+        """What is random in an update; it finds it in its state."""
+
+    def update(self, state: State, gradient: Vector) -> State:
         """The new `params` and slots."""
 
 
@@ -44,12 +50,11 @@ class SGD:
         """Nothing is kept."""
         return {}
 
-    def update(
-        self,
-        state: State,
-        gradient: Vector,
-        generator: torch.Generator,  # noqa: ARG002
-    ) -> State:
+    def draw(self, params: Vector, generator: torch.Generator) -> State:  # noqa: ARG002
+        """Nothing is random."""
+        return {}
+
+    def update(self, state: State, gradient: Vector) -> State:
         """One step downhill."""
         return {"params": state["params"] - self.lr * gradient}
 
@@ -68,12 +73,11 @@ class Adam:
         zeros = torch.zeros_like(params)
         return {"first": zeros, "second": zeros.clone(), "count": params.new_zeros(())}
 
-    def update(
-        self,
-        state: State,
-        gradient: Vector,
-        generator: torch.Generator,  # noqa: ARG002
-    ) -> State:
+    def draw(self, params: Vector, generator: torch.Generator) -> State:  # noqa: ARG002
+        """Nothing is random."""
+        return {}
+
+    def update(self, state: State, gradient: Vector) -> State:
         """One bias-corrected step."""
         count = state["count"] + 1
         first = torch.lerp(state["first"], gradient, 1 - self.beta1)
@@ -114,16 +118,32 @@ def coreset_images(state: State, index: Int64[Tensor, " b"] | None) -> Batch:
 
 
 @lru_cache(maxsize=64)
-def _loss_of(net: Net, device: torch.device) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """Mean loss, logits and new buffers; kept, since compiling it anew takes seconds."""
+def _loss_of(
+    net: Net, augmentation: Augmentation, device: torch.device
+) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """Mean loss of augmented images, logits, new buffers; kept, since compiling takes seconds."""
 
     def loss(
-        params: Tensor, buffers: Tensor, images: Tensor, labels: Tensor
+        params: Tensor, buffers: Tensor, images: Tensor, labels: Tensor, chance: Chance | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        logits, buffers = net.train(Weights(params, buffers), images)
-        return F.cross_entropy(logits, labels), logits.detach(), buffers
+        if chance is not None:
+            images = augmentation.apply(images, augmentation.draw_from(chance, images.shape[-1]))
+        with training_precision(device):
+            logits, buffers = net.train(Weights(params, buffers), images)
+        return F.cross_entropy(logits.to(params.dtype), labels), logits.detach(), buffers
 
     return compiled(loss, device)
+
+
+@lru_cache(maxsize=64)
+def _update_of(rule: Rule, device: torch.device) -> Callable[..., State]:
+    """What a step changes, given its gradient."""
+
+    def update(state: State, gradient: Tensor, loss: Tensor, correct: Tensor) -> State:
+        sums = {"loss_sum": state["loss_sum"] + loss, "correct_sum": state["correct_sum"] + correct}
+        return {**rule.update(state, gradient), **sums}
+
+    return compiled(update, device)
 
 
 class Training:
@@ -151,13 +171,17 @@ class Training:
         self._generator = generator
         self._observe = observe
         self._loop = Loop(self._step, generator)
-        self._loss = _loss_of(net, generator.device)
+        self._loss = _loss_of(net, augmentation, generator.device)
+        self._update = _update_of(rule, generator.device)
+        self._own: tuple[str, ...] = ()  # what the update reads and writes
 
     def start(self, weights: Weights, inputs: State | None = None) -> None:
         """Begin at `weights`; `inputs` are what source and observer read from the state."""
         params, buffers = weights
         self._loop.load({"params": params, "buffers": buffers})
-        self._loop.load(self._rule.slots(params))
+        slots = self._rule.slots(params)
+        self._loop.load(slots)
+        self._own = ("params", "loss_sum", "correct_sum", *slots)
         # A person's own network may draw from PyTorch's global generator (dropout). On a CPU it
         # does so from a stream that follows from the run's seed; the person's own stays put.
         seed = self._generator.initial_seed()
@@ -201,15 +225,16 @@ class Training:
             index = order[place % len(order)]
             changed["step"] = state["step"] + 1
         images, labels = self._source(state, index)
-        images = self._augmentation(images, self._generator)
+        off = not self._augmentation.kinds
+        chance = None if off else self._augmentation.chance(len(images), self._generator)
         params = state["params"].detach().requires_grad_()
         with torch.enable_grad():
-            loss, logits, buffers = self._loss(params, state["buffers"], images, labels)
+            loss, logits, buffers = self._loss(params, state["buffers"], images, labels, chance)
             (gradient,) = torch.autograd.grad(loss, params)
-        changed |= self._rule.update(state, gradient, self._generator)
+        own = {name: state[name] for name in self._own}
+        own |= self._rule.draw(own["params"], self._generator)
+        changed |= self._update(own, gradient, loss.detach(), _share_correct(logits, labels))
         changed["buffers"] = buffers.detach()
-        changed["loss_sum"] = state["loss_sum"] + loss.detach()
-        changed["correct_sum"] = state["correct_sum"] + _share_correct(logits, labels)
         if self._observe is not None:
             changed |= self._observe({**state, **changed})
         return changed

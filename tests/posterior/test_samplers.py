@@ -20,7 +20,8 @@ def run_chains(rule, potential_gradient, chains, size, *, warm_up, looks, betwee
     thetas, velocities = [], []
     for step in range(warm_up + looks * between):
         gradient = potential_gradient(state["params"].view(chains, size)).reshape(-1)
-        state = {**state, **rule.update(state, gradient, generator)}
+        drawn = rule.draw(state["params"], generator)
+        state = {**state, **rule.update({**state, **drawn}, gradient)}
         if step >= warm_up and (step - warm_up) % between == 0:
             thetas.append(state["params"].view(chains, size))
             velocities.append(state.get("velocity", params).view(chains, size))
@@ -109,7 +110,8 @@ def quadratic_descent(rule, steps):
     state = {"params": torch.ones(4, dtype=torch.float64)}
     state |= rule.slots(state["params"])
     for _ in range(steps):
-        state = {**state, **rule.update(state, hessian @ state["params"], generator)}
+        drawn = rule.draw(state["params"], generator)
+        state = {**state, **rule.update({**state, **drawn}, hessian @ state["params"])}
     return state["params"], generator
 
 
@@ -150,11 +152,9 @@ def test_velocity_is_that_of_the_package_posteriors(sghmc_of_posteriors):
     generator = torch.Generator().manual_seed(7)
     for seed in range(20):
         theta, velocity = torch.randn(2, 4, generator=generator, dtype=torch.float64)
-        ours = rule.update(
-            {"params": theta, "velocity": velocity, "kinetic_sum": theta.new_zeros(())},
-            hessian @ theta,
-            torch.Generator().manual_seed(seed),
-        )
+        state = {"params": theta, "velocity": velocity, "kinetic_sum": theta.new_zeros(())}
+        state |= rule.draw(theta, torch.Generator().manual_seed(seed))
+        ours = rule.update(state, hessian @ theta)
         start = sghmc_of_posteriors.SGHMCState(theta, velocity / step**0.5)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -12,8 +12,9 @@ from pseudocoreset.divergences.function_space import (
     negative_log_likelihood,
 )
 from pseudocoreset.divergences.map_solution import MapSolver, random_order
-from pseudocoreset.engine.loop import Loop, State
+from pseudocoreset.engine.loop import Loop, State, compiled
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Weights
 from pseudocoreset.training import coreset_images
@@ -56,14 +57,17 @@ class FBPC:
         batch = coreset if index is None else Points(*(part[index] for part in coreset))
         draws, points = inner.draw_augmentations(batch.images)
         theta_x = self._experts.draw(settings.from_epoch, rng, self._context.device)
-        solution = inner.solver.solve(coreset)
-        theta_u = solution.weights
         if self._isotropic:
+            solution = inner.solver.solve(coreset)
             unit = points.new_ones((*points.shape[:2], self._context.net.classes))
             variance_x, variance_u = unit, unit
         else:
-            variance_x = inner.variance_on_real_data(theta_x, points)
-            variance_u = inner.variance_on_coreset(theta_u, points, coreset)
+            with inner.beside:
+                variance_x = inner.variance_on_real_data(theta_x, points)
+            solution = inner.solver.solve(coreset)
+            variance_u = inner.variance_on_coreset(solution.weights, points, coreset)
+            inner.beside.wait()
+        theta_u = solution.weights
         found = inner.estimate(batch, draws, (theta_x, variance_x), (theta_u, variance_u))
         info = {
             "loss_x": float(found["loss_x"]),
@@ -103,10 +107,13 @@ class _Inner:
         batch = settings.batch if settings.batch < size else None
         self._batch = batch
         self.solver = MapSolver(context, batch, rng)
+        self.beside = Beside(context.device)
+        self._rng_beside = rng.beside()
         self._on_real = OutputVariance(
-            context, context.real, settings.lr_x, settings.real_batch, rng
+            context, context.real, settings.lr_x, settings.real_batch, self._rng_beside
         )
         self._on_coreset = OutputVariance(context, coreset_images, settings.lr_u, batch, rng)
+        self._apply = compiled(context.net.apply, context.device)
         self._estimator = Loop(self._estimate, rng.device)
 
     def draw_batch(self) -> Tensor | None:
@@ -131,8 +138,8 @@ class _Inner:
         order = torch.randint(
             len(self._context.real.split),
             (needed,),
-            generator=self.rng.device,
-            device=self.rng.device.device,
+            generator=self._rng_beside.device,
+            device=self._context.device,
         )
         return self._on_real.along(theta, points, {}, order)
 
@@ -176,7 +183,7 @@ class _Inner:
                 for number, variance in enumerate(state[f"variance_{name}"]):
                     draw = Draw(*(state[f"draw_{field}"][number] for field in Draw._fields))
                     points = self._context.augmentation.apply(leaves["images"], draw)
-                    posterior = FunctionPosterior(self._context.net.apply(theta, points), variance)
+                    posterior = FunctionPosterior(self._apply(theta, points), variance)
                     outputs = posterior.sample(self._context.settings.samples, self.rng.device)
                     per_draw.append(negative_log_likelihood(outputs, labels))
                 losses[name] = torch.stack(per_draw).mean()

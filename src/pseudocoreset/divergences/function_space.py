@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pseudocoreset.divergences.base import Context
-from pseudocoreset.engine.loop import State
+from pseudocoreset.engine.loop import State, compiled
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.nets import Weights
 from pseudocoreset.training import SGD, Source, Training
@@ -55,7 +55,8 @@ class OutputVariance:
         batch: int | None,
         rng: Rng,
     ) -> None:
-        self._net = context.net
+        self._classes = context.net.classes
+        self._apply = compiled(context.net.apply, context.device)
         self._steps = context.settings.covariance_steps
         self._training = Training(
             context.net,
@@ -75,7 +76,7 @@ class OutputVariance:
         order: Int64[Tensor, " n"] | None,
     ) -> Float[Tensor, "d b k"]:
         """Take the K steps from `start`; the variance at each of d augmented batches of points."""
-        zeros = points.new_zeros((*points.shape[:2], self._net.classes))
+        zeros = points.new_zeros((*points.shape[:2], self._classes))
         inputs = {**inputs, "points": points, "mean": zeros, "spread": zeros}
         self._training.start(start, {**inputs, "seen": points.new_zeros(())})
         if order is not None:
@@ -86,7 +87,7 @@ class OutputVariance:
     @torch.no_grad()
     def _observe(self, state: State) -> State:
         weights = Weights(state["params"], state["buffers"])
-        outputs = torch.stack([self._net.apply(weights, points) for points in state["points"]])
+        outputs = torch.stack([self._apply(weights, points) for points in state["points"]])
         seen = state["seen"] + 1
         away = outputs - state["mean"]
         mean = state["mean"] + away / seen

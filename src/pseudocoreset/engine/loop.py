@@ -1,6 +1,7 @@
 """A step done many times: called on a CPU, captured once and replayed as a CUDA graph on a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -72,15 +73,27 @@ class Loop:
         graph.register_generator_state(self._generator)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        with torch.cuda.stream(side), _fast_kernels():
             for _ in range(_WARM_UP):
                 self._advance()
         torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(graph), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        with torch.cuda.graph(graph), _fast_kernels():
             self._advance()
         self._generator.set_state(seed_and_offset)
         self.load(before)
         return graph
+
+
+@contextmanager
+def _fast_kernels() -> Iterator[None]:
+    """Convolutions by the fastest of cuDNN's kernels, and products in TF32 as convolutions are."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
@@ -90,3 +103,12 @@ def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
     # Each network and each size of batch is a program of its own: PyTorch's limit of 8 is too few.
     torch._dynamo.config.recompile_limit = 64
     return torch.compile(function, dynamic=False)
+
+
+def training_precision(device: torch.device) -> torch.autocast:
+    """Convolutions and products of training steps in bfloat16 on CUDA; as they are on a CPU.
+
+    The weights and what is summed over steps stay in float32. The rounding is far below the noise
+    of a gradient from a batch.
+    """
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

@@ -24,12 +24,23 @@ class Rng:
     def __init__(self, device: torch.device, seed: int, *purpose: object) -> None:
         self.device = torch.Generator(device)
         self.host = torch.Generator()
+        self._beside: list[Rng] = []
         self.reseed(seed, *purpose)
 
     def reseed(self, seed: int, *purpose: object) -> None:
         """Start both streams anew; the generators stay the same objects, as CUDA graphs need."""
         self.device.manual_seed(seed_for(seed, *purpose, "device"))
         self.host.manual_seed(seed_for(seed, *purpose, "host"))
+        self._now = (seed, purpose)
+        for other in self._beside:
+            other.reseed(seed, *purpose, "beside")
+
+    def beside(self) -> "Rng":
+        """Streams for work beside, which start anew whenever these do."""
+        seed, purpose = self._now
+        other = Rng(self.device.device, seed, *purpose, "beside")
+        self._beside.append(other)
+        return other
 
     def choose(self, number: int) -> int:
         """A whole number in [0, number), without waiting for the device."""

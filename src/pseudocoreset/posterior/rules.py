@@ -13,8 +13,12 @@ from torch import Tensor
 from pseudocoreset.engine.loop import State
 
 
-def _gaussian(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+def _noise(like: Tensor, temperature: float, generator: torch.Generator) -> State:
+    """Standard Gaussian noise; none at temperature 0."""
+    if temperature == 0:
+        return {}
+    shape, device, dtype = like.shape, like.device, like.dtype
+    return {"noise": torch.randn(shape, generator=generator, device=device, dtype=dtype)}
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,17 @@ class SGHMC:
         """At rest; `kinetic_sum` gathers ‖v‖²/p over the steps."""
         return {"velocity": torch.zeros_like(params), "kinetic_sum": params.new_zeros(())}
 
-    def update(self, state: State, gradient: Tensor, generator: torch.Generator) -> State:
+    def draw(self, params: Tensor, generator: torch.Generator) -> State:
+        """The noise of one step."""
+        return _noise(params, self.temperature, generator)
+
+    def update(self, state: State, gradient: Tensor) -> State:
         """One step of the chain."""
         params, velocity = state["params"], state["velocity"]
         force = gradient + self.decay * params
         velocity = (1 - self.friction) * velocity - self.step * force
-        if self.temperature > 0:
-            velocity = velocity + self.noise_std * _gaussian(params, generator)
+        if "noise" in state:
+            velocity = velocity + self.noise_std * state["noise"]
         kinetic = state["kinetic_sum"] + velocity.square().mean()
         return {"params": params + velocity, "velocity": velocity, "kinetic_sum": kinetic}
 
@@ -76,10 +84,14 @@ class SGLD:
         """Nothing is kept."""
         return {}
 
-    def update(self, state: State, gradient: Tensor, generator: torch.Generator) -> State:
+    def draw(self, params: Tensor, generator: torch.Generator) -> State:
+        """The noise of one step."""
+        return _noise(params, self.temperature, generator)
+
+    def update(self, state: State, gradient: Tensor) -> State:
         """One step of the chain."""
         params = state["params"] - self.step * (gradient + self.decay * state["params"])
-        if self.temperature > 0:
+        if "noise" in state:
             std = sqrt(2 * self.step * self.temperature / self.images)
-            params = params + std * _gaussian(params, generator)
+            params = params + std * state["noise"]
         return {"params": params}
