@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from functools import lru_cache
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -71,17 +72,31 @@ class Loop:
         seed_and_offset = self._generator.get_state()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), _fast_kernels():
+        now = torch.cuda.current_stream()
+        stream, pool = _place_of_capture(now)
+        stream.wait_stream(now)
+        with torch.cuda.stream(stream), _fast_kernels():
             for _ in range(_WARM_UP):
                 self._advance()
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(graph), _fast_kernels():
+        now.wait_stream(stream)
+        with torch.cuda.graph(graph, pool=pool, stream=stream), _fast_kernels():
             self._advance()
         self._generator.set_state(seed_and_offset)
         self.load(before)
         return graph
+
+
+@lru_cache
+def _place_of_capture(now: torch.cuda.Stream) -> tuple[torch.cuda.Stream, Any]:
+    """The stream to capture on, and the memory that the captured steps share.
+
+    Steps that are replayed on one stream follow one another, and nothing but their state, which
+    lies elsewhere, outlives a step: they can share memory, cuBLAS's workspace included. Steps of
+    different streams run at the same time and must not.
+    """
+    default = now == torch.cuda.default_stream()
+    stream = torch.cuda.Stream() if default else now  # type: ignore[no-untyped-call]
+    return stream, torch.cuda.graph_pool_handle()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.metrics import Scores, predictive, reliability, score
 from pseudocoreset.evaluation.predictive import TEST_BATCH, log_samples_of
-from pseudocoreset.posterior import PROTOCOLS, Protocol, sample_posterior
+from pseudocoreset.posterior import PROTOCOLS, Protocol, sample_posteriors
 
 SIGNS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
 """What an evaluation keeps of a posterior's details."""
@@ -74,15 +74,21 @@ def evaluate(
     _check_match(coreset, data, split)
     place = choose_device(device)
     on_device = images.to(place)
-    scores, samplers, bins = [], [], {}
-    for seed in range(first_seed, first_seed + seeds):
-        posterior = sample_posterior(
-            coreset, net, protocol, seed=seed, device=device, progress=progress
-        )
+    posteriors = sample_posteriors(
+        coreset,
+        net,
+        protocol,
+        seeds=range(first_seed, first_seed + seeds),
+        device=device,
+        progress=progress,
+    )
+    scores, samplers = [], []
+    bins: dict[str, list[float]] = {}
+    for posterior in posteriors:
         log_samples = log_samples_of(posterior, on_device.images)
         scores.append(score(log_samples, on_device.labels))
         samplers.append({name: posterior.details[name] for name in SIGNS})
-        if seed == first_seed:
+        if not bins:
             columns = reliability(predictive(log_samples).exp(), on_device.labels)
             names = ("share", "confidence", "accuracy")
             bins = {n: column.tolist() for n, column in zip(names, columns, strict=True)}

@@ -1,7 +1,7 @@
 """From a coreset to networks drawn from its posterior."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from math import ceil, isfinite
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pseudocoreset.engine.device import choose_device
 from pseudocoreset.engine.files import open_tensors, write_tensors
 from pseudocoreset.engine.progress import SILENT, Progress, Task
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Net, Weights, make_net
 from pseudocoreset.posterior.protocols import PROTOCOLS, Protocol
@@ -27,6 +28,8 @@ FORMAT = 1
 KIND = "a posterior"
 LOOKS = 10
 """Points of the loss trace between two samples."""
+AT_ONCE = 8
+"""Chains side by side on a GPU, of which one alone leaves much idle."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,22 @@ def sample_posterior(
     progress: Progress = SILENT,
 ) -> Posterior:
     """Draw networks from the posterior given `coreset`; `net` defaults to the coreset's own."""
+    (posterior,) = sample_posteriors(
+        coreset, net, protocol, seeds=[seed], device=device, progress=progress
+    )
+    return posterior
+
+
+def sample_posteriors(
+    coreset: Pseudocoreset,
+    net: str | None = None,
+    protocol: Protocol | None = None,
+    *,
+    seeds: Sequence[int],
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> list[Posterior]:
+    """`sample_posterior` for several seeds, with all their chains side by side."""
     protocol = protocol or PROTOCOLS["paper"]
     protocol.check()
     place = choose_device(device)
@@ -113,48 +132,107 @@ def sample_posterior(
         image_size=coreset.images.shape[-1],
         classes=len(coreset.class_names),
     )
-    chain = _Chain(network, coreset.to(place), protocol, Rng(place, seed))
     keeps = protocol.epochs // protocol.every
     # Each network of a deep ensemble is trained on its own: as many as a chain would keep.
-    starts = protocol.chains * (keeps if protocol.sampler == "map" else 1)
-    samples: list[Weights] = []
-    with progress.task(protocol.sampler, starts * keeps) as task:
-        for number in range(starts):
-            drawn = chain.run(seed, number, task)
-            samples += drawn[-1:] if protocol.sampler == "map" else drawn
+    of_a_seed = protocol.chains * (keeps if protocol.sampler == "map" else 1)
+    starts = [(seed, number) for seed in seeds for number in range(of_a_seed)]
+    on_device = coreset.to(place)
+    at_once = min(AT_ONCE if place.type == "cuda" else 1, len(starts))
+    lanes = [_Lane(network, on_device, protocol, place) for _ in range(at_once)]
+    chains: list[_Chain] = []
+    with progress.task(protocol.sampler, len(starts) * keeps) as task:
+        for first in range(0, len(starts), at_once):
+            chains += _side_by_side(lanes, starts[first : first + at_once], protocol, task)
+    return [
+        _pooled(network, coreset, lanes[0], seed, chains[n * of_a_seed : (n + 1) * of_a_seed])
+        for n, seed in enumerate(seeds)
+    ]
+
+
+@dataclass
+class _Chain:
+    """What one chain gave."""
+
+    samples: list[Weights] = field(default_factory=list)
+    loss_trace: list[float] = field(default_factory=list)
+    kinetic_temperature: float | None = None
+
+
+def _side_by_side(
+    lanes: Sequence["_Lane"], starts: Sequence[tuple[int, int]], protocol: Protocol, task: Task
+) -> list[_Chain]:
+    """One chain from each start, each in a lane of its own."""
+    busy = list(zip(lanes, starts, strict=False))
+    chains = [_Chain() for _ in busy]
+    for lane, start in busy:
+        lane.begin(*start)
+    part = ceil(protocol.every / LOOKS)
+    for kept in range(protocol.epochs // protocol.every):
+        for done in range(0, protocol.every, part):
+            for lane, _ in busy:
+                lane.go(min(part, protocol.every - done))
+            for (lane, _), chain in zip(busy, chains, strict=True):
+                chain.loss_trace.append(lane.mean_loss())
+        for (lane, (_, number)), chain in zip(busy, chains, strict=True):
+            if not isfinite(chain.loss_trace[-1]):
+                raise UserError(
+                    f"the chain {number} of {protocol.sampler} diverged (its loss is not finite): "
+                    f"lower --step ({protocol.step})."
+                )
+            chain.samples.append(lane.weights())
+            temperature = lane.kinetic_temperature()
+            if kept == 0:
+                lane.forget_kinetic()  # what comes before the first sample is no sign
+            else:
+                chain.kinetic_temperature = temperature
+            task.advance(loss=chain.loss_trace[-1])
+    return chains
+
+
+def _pooled(
+    net: Net, coreset: Pseudocoreset, lane: "_Lane", seed: int, chains: Sequence[_Chain]
+) -> Posterior:
+    """The posterior of one seed out of its chains."""
+    last = lane.protocol.sampler == "map"
+    samples = [s for chain in chains for s in (chain.samples[-1:] if last else chain.samples)]
+    kinetic = [chain.kinetic_temperature for chain in chains]
     return Posterior(
-        network.spec,
+        net.spec,
         torch.stack([sample.params for sample in samples]),
         torch.stack([sample.buffers for sample in samples]),
         coreset.class_names,
         coreset.normalisation,
         coreset.images.shape[-1],
         details={
-            "protocol": asdict(protocol),
-            "temperature": chain.temperature,
-            "decay": chain.decay,
+            "protocol": asdict(lane.protocol),
+            "temperature": lane.temperature,
+            "decay": lane.decay,
             "seed": seed,
             "coreset": coreset.fingerprint,
             "versions": versions(),
-            "loss_trace": chain.loss_traces,
-            "kinetic_temperature": chain.kinetic_temperatures,
+            "loss_trace": [chain.loss_trace for chain in chains],
+            "kinetic_temperature": [value for value in kinetic if value is not None],
         },
     )
 
 
-class _Chain:
-    """A chain that can be run from several starts, its step captured once."""
+class _Lane:
+    """Where chains run one after another, beside other lanes; its step is captured once.
 
-    def __init__(self, net: Net, coreset: Pseudocoreset, protocol: Protocol, rng: Rng) -> None:
+    A chain's random numbers follow from its seed and number, whichever lane it runs in.
+    """
+
+    def __init__(
+        self, net: Net, coreset: Pseudocoreset, protocol: Protocol, device: torch.device
+    ) -> None:
         images = len(coreset)
+        self.protocol = protocol
         self.temperature = 0.0 if protocol.sampler == "map" else protocol.temperature_for(images)
         self.decay = protocol.prior / images
-        self.loss_traces: list[list[float]] = []
-        self.kinetic_temperatures: list[float] = []
         self._net = net
         self._coreset = coreset
-        self._protocol = protocol
-        self._rng = rng
+        self._rng = Rng(device, 0)
+        self._beside = Beside(device)
         self._rule: SGHMC | SGLD
         if protocol.sampler == "sgld":
             self._rule = SGLD(protocol.step, self.temperature, self.decay, images)
@@ -163,58 +241,63 @@ class _Chain:
                 protocol.step, protocol.friction, self.temperature, self.decay, images
             )
         # Batches of one size, which a captured step needs: 500 images are 2 × 250, not 256 + 244.
-        self._steps = ceil(images / protocol.batch)
+        self._steps_an_epoch = ceil(images / protocol.batch)
         augmentation = Augmentation.parse(coreset.dsa, True) if protocol.dsa == "on" else None
         self._training = Training(
             net,
             self._rule,
             coreset_images,
             augmentation or Augmentation(()),
-            rng.device,
-            batch=None if self._steps == 1 else ceil(images / self._steps),
+            self._rng.device,
+            batch=None if self._steps_an_epoch == 1 else ceil(images / self._steps_an_epoch),
         )
+        self._steps = 0  # since the loss was looked at
+        self._kinetic_steps = 0
 
-    def run(self, seed: int, number: int, task: Task) -> list[Weights]:
-        """One chain: a sample every few epochs."""
-        self._rng.reseed(seed, "chain", number)
-        labels, images = self._coreset.labels, self._coreset.images
-        self._training.start(self._net.init(self._rng.device), {"images": images, "labels": labels})
-        samples: list[Weights] = []
-        trace: list[float] = []
-        for _ in range(self._protocol.epochs // self._protocol.every):
-            trace += self._epochs(self._protocol.every)
-            if not isfinite(trace[-1]):
-                raise UserError(
-                    f"the chain {number} of {self._protocol.sampler} diverged (its loss is not "
-                    f"finite): lower --step ({self._protocol.step})."
-                )
-            samples.append(Weights(*(part.clone() for part in self._training.weights)))
-            task.advance(loss=trace[-1])
-            if len(samples) == 1 and isinstance(self._rule, SGHMC):
-                self._training.take("kinetic_sum")  # what comes before the first is no sign
-        self.loss_traces.append(trace)
-        if isinstance(self._rule, SGHMC) and len(samples) > 1:
-            steps = (len(samples) - 1) * self._protocol.every * self._steps
-            mean_square = self._training.take("kinetic_sum") / steps
-            self.kinetic_temperatures.append(self._rule.kinetic_temperature(mean_square))
-        return samples
+    def begin(self, seed: int, number: int) -> None:
+        """Start the chain of this number."""
+        with self._beside:
+            self._rng.reseed(seed, "chain", number)
+            inputs = {"images": self._coreset.images, "labels": self._coreset.labels}
+            self._training.start(self._net.init(self._rng.device), inputs)
+        self._steps = self._kinetic_steps = 0
 
-    def _epochs(self, number: int) -> list[float]:
-        """Run some epochs; the mean loss of each of up to `LOOKS` parts of them."""
-        trace = []
-        part = ceil(number / LOOKS)
-        for start in range(0, number, part):
-            epochs = min(part, number - start)
-            if self._steps == 1:
+    def go(self, epochs: int) -> None:
+        """Begin some more epochs, without waiting for them."""
+        with self._beside:
+            if self._steps_an_epoch == 1:
                 self._training.run(epochs)
             else:
                 for _ in range(epochs):
-                    self._shuffle()
-                    self._training.run(self._steps)
-            trace.append(self._training.take("loss_sum") / (epochs * self._steps))
-        return trace
+                    self._training.set_order(self._order())
+                    self._training.run(self._steps_an_epoch)
+        self._steps += epochs * self._steps_an_epoch
+        self._kinetic_steps += epochs * self._steps_an_epoch
 
-    def _shuffle(self) -> None:
+    def mean_loss(self) -> float:
+        """The mean over the steps since the last look; waits for them."""
+        self._beside.wait()
+        loss = self._training.take("loss_sum") / self._steps
+        self._steps = 0
+        return loss
+
+    def weights(self) -> Weights:
+        """A copy of where the chain is."""
+        return Weights(*(part.clone() for part in self._training.weights))
+
+    def kinetic_temperature(self) -> float | None:
+        """The temperature that the velocities since the first sample tell of."""
+        if not isinstance(self._rule, SGHMC):
+            return None
+        mean_square = float(self._training.state["kinetic_sum"]) / self._kinetic_steps
+        return self._rule.kinetic_temperature(mean_square)
+
+    def forget_kinetic(self) -> None:
+        """Begin to gather the velocities anew."""
+        if isinstance(self._rule, SGHMC):
+            self._training.take("kinetic_sum")
+        self._kinetic_steps = 0
+
+    def _order(self) -> Tensor:
         generator = self._rng.device
-        order = torch.randperm(len(self._coreset), generator=generator, device=generator.device)
-        self._training.set_order(order)
+        return torch.randperm(len(self._coreset), generator=generator, device=generator.device)
