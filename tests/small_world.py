@@ -1,7 +1,7 @@
 """A data set that a small network learns in a second, experts of it, and what methods need."""
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from pseudocoreset.divergences import Context, MethodSettings, Points
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.nets import Weights
+from pseudocoreset.recipes import recipe_for
 from pseudocoreset.training import RealImages
 
 CLASSES = 3
@@ -42,15 +43,16 @@ def make_data(name: str = "bands", seed: int = 0) -> ImageData:
     )
 
 
-def make_store(folder: Path, data: ImageData, net: str = NET) -> ExpertStore:
-    """Two experts of three epochs."""
-    settings = ExpertSettings(num=2, epochs=3, lr=0.1, batch=20, dsa="crop,color")
+def make_store(folder: Path, data: ImageData, net: str = NET, epochs: int = 3) -> ExpertStore:
+    """Two experts of a few epochs."""
+    settings = ExpertSettings(num=2, epochs=epochs, lr=0.1, batch=20, dsa="crop,color")
     return train_experts(data, net, folder, settings, device="cpu")
 
 
 def make_settings(**changes: object) -> MethodSettings:
     """Few and large steps, so that variances are not lost in rounding."""
-    usual = {
+    recipe = recipe_for("cifar10", 10)
+    usual = {field.name: getattr(recipe, field.name) for field in fields(MethodSettings)} | {
         "from_epoch": 1,
         "gamma": 0.3,
         "lr_map": 0.01,
@@ -61,6 +63,9 @@ def make_settings(**changes: object) -> MethodSettings:
         "covariance_steps": 4,
         "samples": 5,
         "real_batch": 16,
+        "start_epochs": 3,
+        "student_steps": 4,
+        "lr_student": 0.1,
     }
     return MethodSettings(**{**usual, **changes})
 

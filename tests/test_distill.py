@@ -28,8 +28,6 @@ FAST = {
     "lr_images": 1.0,
     "from_epoch": 1,
     "gamma": 1.5,
-    "lr_x": 0.1,
-    "lr_u": 0.1,
     "batch": 4,
     "samples": 3,
     "max_map_steps": 60,
@@ -178,7 +176,7 @@ def test_finished_run_is_left_as_it_is(data, store, tmp_path):
     [
         ({"lr_images": 0.3}, 5, "lr_images"),
         ({"ipc": 3}, 5, "ipc"),
-        ({"method": "random"}, 5, "method"),
+        ({"method": "fbpc-isotropic"}, 5, "method"),
         ({"learn_labels": True}, 5, "learn_labels"),
         ({"dsa": "crop"}, 5, "dsa"),
         ({}, 6, "seed"),

@@ -1,11 +1,14 @@
 """The shipped recipes against the paper's table, copied as it is printed."""
 
 import re
-from dataclasses import astuple
+from dataclasses import fields, replace
+from operator import attrgetter
 
 import pytest
 
-from pseudocoreset.recipes import OWN, PAPER, recipe_for
+from pseudocoreset.divergences import METHODS
+from pseudocoreset.errors import UserError
+from pseudocoreset.recipes import OWN, PAPER, TUNED, Recipe, recipe_for
 
 TABLE = r"""
 \multirow{3}{*}{CIFAR10}       & 1   & 1   & 0.01     & 0.05          & 0.01          & 1000 & 100      & 10   \\
@@ -36,7 +39,8 @@ def printed():
 def test_recipes_are_the_papers_table():
     rows = printed()
     assert len(rows) == 9
-    assert {key: astuple(recipe)[:7] for key, recipe in PAPER.items()} == rows
+    columns = attrgetter("from_epoch", "gamma", "lr_x", "lr_u", "steps", "lr_images", "batch")
+    assert {key: columns(recipe) for key, recipe in PAPER.items()} == rows
 
 
 @pytest.mark.parametrize(
@@ -57,8 +61,56 @@ def test_recipe_for(data, ipc, key):
     assert recipe_for(data, ipc) == (PAPER | OWN)[key]
 
 
-def test_the_weight_space_methods_have_their_own():
-    for method in ("bpc-fkl", "bpc-rkl", "bpc-w"):
-        recipe = recipe_for("cifar10", 1, method)
-        assert (recipe.steps, recipe.lr_images) == (5000, 1000.0)
-        assert recipe.momentum == (0.0 if method == "bpc-rkl" else 0.5)
+EARLY, LATE = (2, 50, 0.01), (20, 30, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("method", "ipc", "students", "rest"),
+    [
+        ("bpc-fkl", 1, EARLY, {}),
+        ("bpc-fkl", 3, EARLY, {}),
+        ("bpc-fkl", 4, LATE, {}),
+        ("bpc-fkl", 50, LATE, {}),
+        ("bpc-rkl", 1, EARLY, {"samples": 10, "momentum": 0.0}),
+        ("bpc-rkl", 10, LATE, {"momentum": 0.0}),
+        ("bpc-w", 1, EARLY, {"lr_lr": 1e-7, "expert_epochs": 2}),
+        ("bpc-w", 50, LATE, {}),
+    ],
+)
+def test_the_weight_space_methods_have_their_own(method, ipc, students, rest):
+    """Kim et al.'s (2022): students by size, 5000 updates at 1000, and what differs."""
+    recipe = recipe_for("cifar10", ipc, method)
+    assert (recipe.start_epochs, recipe.student_steps, recipe.lr_student) == students
+    assert (recipe.steps, recipe.lr_images) == (5000, 1000.0)
+    usual = {"samples": 30, "momentum": 0.5, "noise": 0.01, "likelihood_batch": 1000}
+    usual |= {"lr_lr": 1e-5, "expert_epochs": 1, "weight_x": 1.0, "weight_u": 1.0}
+    assert {name: getattr(recipe, name) for name in usual} == usual | rest
+
+
+def test_weight_space_methods_on_digits_keep_its_updates():
+    recipe = recipe_for("digits", 1, "bpc-rkl")
+    assert (recipe.steps, recipe.lr_images) == (30, 3.0)
+    assert (recipe.momentum, recipe.samples, recipe.student_steps) == (0.0, 10, 50)
+
+
+def test_tuned_changes_what_it_names_and_is_the_papers_elsewhere():
+    for method in ("fbpc", "fbpc-isotropic"):
+        paper, tuned = (recipe_for("cifar10", 10, method, name) for name in ("paper", "tuned"))
+        assert (paper.from_epoch, paper.draws) == (2, 1)
+        assert tuned == replace(paper, **TUNED["cifar10", 10, method])
+        assert tuned != paper
+    for data, ipc, method in [("cifar10", 10, "bpc-fkl"), ("cifar100", 10, "fbpc")]:
+        assert recipe_for(data, ipc, method, "tuned") == recipe_for(data, ipc, method)
+
+
+def test_tuned_speaks_of_what_there_is():
+    names = {field.name for field in fields(Recipe)}
+    for (data, ipc, method), changes in TUNED.items():
+        assert (data, ipc) in PAPER | OWN
+        assert method in METHODS
+        assert changes.keys() <= names
+
+
+def test_an_unknown_recipe_is_refused():
+    with pytest.raises(UserError, match="no recipe is called 'best': give --recipe paper or tuned"):
+        recipe_for("cifar10", 10, "fbpc", "best")

@@ -11,7 +11,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings
 from pseudocoreset.options import SEVERAL, CommonOptions, DataOptions, Parser, add_options
 from pseudocoreset.posterior import Protocol
-from pseudocoreset.settings import DistillSettings
+from pseudocoreset.settings import USED_BY, DistillSettings
 
 NET_HELP = (
     "convnet, lenet, alexnet, vgg11, resnet18, resnet34, with options such as "
@@ -87,7 +87,8 @@ def _distill(command: Parser) -> None:
         "--experts", action="append", type=SEVERAL, help="an expert store; one a network"
     )
     command.add_argument("--out", type=str, required=True, help="folder of the run")
-    add_options(command, DistillSettings, none="the recipe's")
+    titles = {name: f"options of {', '.join(methods)}" for name, methods in USED_BY.items()}
+    add_options(command, DistillSettings, none="the recipe's", titles=titles)
     command.add_argument(
         "--tensorboard", action="store_true", help="write TensorBoard's files into the folder too"
     )

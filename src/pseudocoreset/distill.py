@@ -32,7 +32,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.nets import Net, make_net
 from pseudocoreset.run_folder import LOUD_SHARE, RunFolder, missed_gamma
-from pseudocoreset.settings import DistillSettings
+from pseudocoreset.settings import DistillSettings, used_settings
 from pseudocoreset.training import RealImages
 
 LABEL_SHARE = 0.9
@@ -67,7 +67,7 @@ def distill(
         data_fingerprint=data.fingerprint,
         holdout=0 if data.holdout is None else len(data.holdout),
         seed=seed,
-        config={**config, "nets": nets},
+        config={**used_settings(config), "nets": nets},
         experts=[store.fingerprint for store in stores],
     )
     run = _Run(data, config, choose_device(device), seed)
@@ -232,12 +232,13 @@ class _Run:
         good = all(bool(value.isfinite().all()) for value in tensors.values())
         if good and all(map(isfinite, info.values())):
             return
-        config = self._config
+        used = used_settings(self._config)
+        rates = [name for name in ("lr_images", "lr_x", "lr_u", "lr_student") if name in used]
+        shown = [f"--{name.replace('_', '-')} ({used[name]})" for name in rates]
         raise UserError(
             f"update {update} gave a loss or a gradient that is not finite, and the run keeps what "
-            f"was done before it: begin another --out with a lower --lr-images "
-            f"({config['lr_images']}), --lr-x ({config['lr_x']}) or --lr-u ({config['lr_u']}), or "
-            "look for values out of range in the data."
+            f"was done before it: begin another --out with a lower {' or '.join(shown)}, or look "
+            "for values out of range in the data."
         )
 
 

@@ -3,6 +3,7 @@ the `Args:` section of the docstring."""
 
 import re
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from inspect import cleandoc
 from typing import Any, NoReturn, TypeVar, get_type_hints
@@ -64,18 +65,26 @@ class CommonOptions:
 
 
 def add_options(
-    parser: ArgumentParser, options: type, default: str | None = None, none: str | None = None
+    command: ArgumentParser,
+    options: type,
+    default: str | None = None,
+    none: str | None = None,
+    titles: Mapping[str, str] | None = None,
 ) -> None:
     """Add an option for each field of a dataclass.
 
     With a `default` in words, options that are not given are None, for the caller to fill in;
-    `none` says in words what a field's own default of None means.
+    `none` says in words what a field's own default of None means. Fields that have one of `titles`
+    stand under it in the help.
     """
     helps = argument_helps(options)
     hints = get_type_hints(options)
+    titles = titles or {}
+    groups = {title: command.add_argument_group(title) for title in dict.fromkeys(titles.values())}
     for field in fields(options):
         name, hint, text = field.name, hints[field.name], helps[field.name]
         flag = "--" + name.replace("_", "-")
+        parser = groups[titles[name]] if name in titles else command
         if default is not None:
             parser.add_argument(flag, type=hint | None, help=f"{text}; default: {default}")
         elif hint is bool:

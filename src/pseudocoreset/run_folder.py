@@ -26,7 +26,7 @@ class RunFolder:
         config = json.loads(json.dumps(config))  # what a file would give back: lists, no tuples
         if (path / "config.yaml").exists():
             there = read_config(path)
-            for name in sorted(config.keys() | there.keys()):
+            for name in {**config, **there}:  # in their order: the method goes before its settings
                 if name not in EXTENDABLE and config.get(name) != there.get(name):
                     raise UserError(
                         f"{path} holds a run with {name} {there.get(name)}, not "

@@ -16,6 +16,12 @@ def store(data, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def other_store(data, tmp_path_factory):
+    """Of another network."""
+    return make_store(tmp_path_factory.mktemp("other"), data, f"{NET},norm=none")
+
+
+@pytest.fixture(scope="session")
 def batch_norm_stores(data, tmp_path_factory):
     """By how BatchNorm's statistics are treated."""
     return {

@@ -15,7 +15,6 @@ from oracles.weight_space import (
 )
 from pseudocoreset.data import Split
 from pseudocoreset.divergences import BPCForwardKL, Points
-from pseudocoreset.divergences.weight_space import StudentRecipe, recipe_for
 from pseudocoreset.errors import UserError
 from small_world import make_context, make_points, make_rng
 
@@ -145,28 +144,13 @@ def test_descent_lowers_the_loss_under_the_data_posterior_relative_to_the_corese
     assert float(before - after) == pytest.approx(0.1 * float(gradient.square().sum()), rel=0.1)
 
 
-def test_recipe_by_size(store, data):
-    context = make_context(store, data)
-    long = type(store)(store.path, replace(store.identity, epochs=50))
-    for ipc, expected in {
-        1: StudentRecipe(2, 50, 0.01),
-        3: StudentRecipe(2, 50, 0.01),
-        4: StudentRecipe(20, 30, 0.03),
-        50: StudentRecipe(20, 30, 0.03),
-    }.items():
-        assert recipe_for(context, long, ipc * data.classes) == expected
-    assert recipe_for(context, store, 10 * data.classes) == StudentRecipe(3, 30, 0.03)
-    assert recipe_for(context, store, 10 * data.classes, ahead=2) == StudentRecipe(2, 30, 0.03)
-    given = make_context(store, data, start_epochs=1, student_steps=2, lr_student=0.5)
-    assert recipe_for(given, store, 10 * data.classes) == StudentRecipe(1, 2, 0.5)
-
-
 def test_experts_with_early_epochs_are_needed(store, data):
     context = make_context(store, data)
     with pytest.raises(UserError, match="BPC-fKL needs trained experts: give --experts"):
         BPCForwardKL(replace(context, experts=None))
     late = type(store)(store.path, replace(store.identity, first_epoch=1))
-    with pytest.raises(UserError, match="holds epochs 1 to 3 and epochs 0 to 1 are needed"):
+    with pytest.raises(UserError, match="holds epochs 1 to 3 and epochs 0 to 3 are needed"):
         BPCForwardKL(replace(context, experts=late))
-    with pytest.raises(UserError, match="holds epochs 0 to 3 and epochs 0 to 4 are needed"):
-        BPCForwardKL(make_context(store, data, start_epochs=4))
+    for changes in ({"start_epochs": 4}, {"expert_epochs": 2}):
+        with pytest.raises(UserError, match="holds epochs 0 to 3 and epochs 0 to 4 are needed"):
+            BPCForwardKL(make_context(store, data, **changes))

@@ -212,7 +212,6 @@ class SlowWasserstein:
     """The unrolled student as one autograd graph."""
 
     epoch: int
-    chosen: list[int]
     distance: Tensor
     gradients: dict[str, Tensor]
     slope_lr: Tensor
@@ -221,7 +220,7 @@ class SlowWasserstein:
 def slow_wasserstein(
     context: Context, coreset: Points, rng: Rng, epochs: int, ahead: int, steps: int, lr: float
 ) -> SlowWasserstein:
-    """It draws the images of this update, then an augmentation for each step."""
+    """It draws an order of the images (where it has batches), then an augmentation a step."""
     store, size = context.experts, len(coreset.images)
     trajectory = store.trajectories[rng.choose(len(store))]
     epoch = rng.choose(epochs)
@@ -229,20 +228,21 @@ def slow_wasserstein(
         store.snapshot(trajectory, e, rng.device.device) for e in (epoch, epoch + ahead)
     )
     module = _module(context.net, begin, coreset.images.dtype).train()
-    chosen = list(range(size))
+    batch, order = size, list(range(size))
     if context.settings.batch < size:
-        chosen = torch.randperm(size, generator=rng.device)[: context.settings.batch].tolist()
-    leaves, labels = leaves_of(coreset, chosen)
+        batch = context.settings.batch
+        order = torch.randperm(size, generator=rng.device).tolist()
+    leaves, labels = leaves_of(coreset, list(range(size)))
     rate = torch.tensor(lr, dtype=torch.float64, requires_grad=True)
     params = dict(module.named_parameters())
     draws = [
-        context.augmentation.draw(len(chosen), coreset.images.shape[-1], rng.device)
-        for _ in range(steps)
+        context.augmentation.draw(batch, coreset.images.shape[-1], rng.device) for _ in range(steps)
     ]
-    for draw in draws:
-        points = context.augmentation.apply(leaves["images"], draw)
+    for step, draw in enumerate(draws):
+        index = [order[i % size] for i in range(step * batch, (step + 1) * batch)]
+        points = context.augmentation.apply(leaves["images"][index], draw)
         logits = torch.func.functional_call(module, params, (points,))
-        loss = nn.functional.cross_entropy(logits, labels)
+        loss = nn.functional.cross_entropy(logits, labels[index])
         slopes = torch.autograd.grad(loss, list(params.values()), create_graph=True)
         params = {
             name: value - rate.to(value.dtype) * slope
@@ -251,8 +251,8 @@ def slow_wasserstein(
     end = nn.utils.parameters_to_vector(params.values())
     distance = (end - target.params).norm() ** 2 / (begin.params - target.params).norm() ** 2
     *found, slope_lr = torch.autograd.grad(distance, [*leaves.values(), rate])
-    gradients = spread(coreset, chosen, dict(zip(leaves, found, strict=True)))
-    return SlowWasserstein(epoch, chosen, distance.detach(), gradients, slope_lr)
+    gradients = dict(zip(leaves, found, strict=True))
+    return SlowWasserstein(epoch, distance.detach(), gradients, slope_lr)
 
 
 def in_double_too(context: Context) -> Context:

@@ -52,49 +52,30 @@ class Divergence(Protocol):
 class MethodSettings:
     """The figures that methods are tuned by; each uses those it needs.
 
-    Args:
-        from_epoch: experts are used from this epoch on (T)
-        gamma: the MAP solution of the coreset is reached at this training loss (γ)
-        lr_map: learning rate of Adam towards the MAP solution
-        max_map_steps: give up on γ after so many steps
-        lr_x: learning rate of the steps on real data (λ_x)
-        lr_u: learning rate of the steps on the coreset (λ_u)
-        covariance_steps: steps behind an empirical covariance (K)
-        samples: Monte-Carlo samples (S)
-        draws: augmentations an update
-        batch: coreset images a step and an update (B)
-        real_batch: real images a step
-        noise: standard deviation of the weights' posteriors (σ)
-        group: samples of the weights taken at once; memory grows with it
-        start_epochs: students start from experts of an epoch below this; None: by size
-        student_steps: steps of a student on the coreset; None: by size
-        lr_student: learning rate of a student; None: by size
-        lr_lr: learning rate of a learned learning rate of students; None: by size
-        likelihood_batch: real images whose likelihood is compared with the coreset's
-        weight_x: what the mean log-likelihood of the real images counts (w_x)
-        weight_u: what the mean log-likelihood of the coreset counts (w_u)
+    `DistillSettings` says what they mean, and `recipes` what they are where a person gives none.
     """
 
+    batch: int
+    samples: int
     from_epoch: int
     gamma: float
+    lr_map: float
+    max_map_steps: int
+    draws: int
     lr_x: float
     lr_u: float
-    batch: int
-    lr_map: float = 0.001
-    max_map_steps: int = 5000
-    covariance_steps: int = 30
-    samples: int = 30
-    draws: int = 1
-    real_batch: int = 256
-    noise: float = 0.01
-    group: int = 1
-    start_epochs: int | None = None
-    student_steps: int | None = None
-    lr_student: float | None = None
-    lr_lr: float | None = None
-    likelihood_batch: int = 1000
-    weight_x: float = 1.0
-    weight_u: float = 1.0
+    covariance_steps: int
+    real_batch: int
+    start_epochs: int
+    student_steps: int
+    lr_student: float
+    expert_epochs: int
+    lr_lr: float
+    noise: float
+    group: int
+    likelihood_batch: int
+    weight_x: float
+    weight_u: float
 
 
 @dataclass(frozen=True)

@@ -12,76 +12,30 @@ from pseudocoreset.augment import Draw
 from pseudocoreset.divergences.base import Context, Estimate, Points
 from pseudocoreset.divergences.map_solution import random_order
 from pseudocoreset.divergences.weight_space import (
+    Segment,
     Student,
+    Update,
+    WeightSpaceMethod,
     around,
     draw_chosen,
-    draw_segment,
-    experts_of,
-    gradients_of,
+    draw_entries,
+    gradients_by,
     learned_leaves,
-    recipe_for,
-    zero_gradients,
+    nothing_gathered,
+    sampled_estimate,
 )
 from pseudocoreset.engine.loop import Loop, State
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
-from pseudocoreset.experts import ExpertStore
 from pseudocoreset.nets import Weights
 
 
-class BPCReverseKL:
-    """The gradient of KL[π_u ‖ π_x] over S samples θ ~ N(μ_u, σ²·1), for a mean loss.
-
-        ∇_u ≈ −Cov[ ∇_u mean_u log p(ỹ | u, θ),  w_x·mean_x log p(y | x, θ) − w_u·mean_u log p ]
-
-    With f the summed log-likelihoods, ∇_u KL = E_π_u[∇_u f_u (f_u − f_x)] − E[∇_u f_u] E[f_u − f_x]
-    (the prior and both evidences drop out), so weights (w_x, w_u) = (n, m), the numbers of images,
-    give that gradient, divided by m as every estimate is; (1, 1) is Kim et al.'s.
-
-    μ_u is a student of the coreset after some steps from θ₀, an early snapshot of an expert. An
-    update augments the coreset once and a batch of real images once, the same for all samples: were
-    it once a sample, the augmentations would count among what varies together.
-
-    Samples are taken one by one, and what an update needs in memory does not grow with S.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._experts = experts_of(context, "BPC-rKL")
-        if context.settings.samples < 2:
-            raise UserError(
-                f"--samples {context.settings.samples} has no covariance, which BPC-rKL follows: "
-                "give 2 or more."
-            )
-        self._context = context
-        self._inner: _Inner | None = None
-
-    def start(self) -> State:
-        """Nothing is kept between updates."""
-        return {}
-
-    def gradient(self, coreset: Points, state: State, rng: Rng) -> Estimate:
-        """One update: a student, S samples around it."""
-        if self._inner is None or self._inner.rng is not rng:
-            self._inner = _Inner(self._context, self._experts, len(coreset.images), rng)
-        inner = self._inner
-        segment = draw_segment(self._experts, inner.recipe.start_epochs, rng, self._context.device)
-        mean_u = inner.student.train(segment.start, coreset)
-        found = inner.estimate(coreset, mean_u)
-        info = {
-            "loss_x": float(found["loss_x"]),
-            "loss_u": float(found["loss_u"]),
-            "student_loss": inner.student.mean_loss(),
-            "start_epoch": segment.epoch,
-        }
-        return Estimate(gradients_of(found), state, info)
-
-
-def no_samples(gradients: State) -> State:
-    """What `with_sample` starts from, for gradients by these names (`gradient_…`)."""
-    (like, *_) = gradients.values()
-    zero = like.new_zeros(())
+def no_samples(state: State) -> State:
+    """A state with gradients of zero (`gradient_…`), and what else `with_sample` starts from."""
+    gradients = {name: value for name, value in state.items() if name.startswith("gradient_")}
+    zero = next(iter(gradients.values())).new_zeros(())
     means = {f"mean_{name}": torch.zeros_like(value) for name, value in gradients.items()}
-    return {**gradients, **means, "count": zero, "mean_excess": zero}
+    return {**state, **means, "count": zero, "mean_excess": zero}
 
 
 def with_sample(state: State, gradients: State, excess: Float[Tensor, ""], samples: int) -> State:
@@ -100,45 +54,33 @@ def with_sample(state: State, gradients: State, excess: Float[Tensor, ""], sampl
     return changed
 
 
-class _Inner:
-    """The loops of one update, made once: their steps are captured on first use."""
+class _Update(Update):
+    """A student, then S samples around it."""
 
-    def __init__(self, context: Context, experts: ExpertStore, size: int, rng: Rng) -> None:
-        batch = context.settings.batch
-        self.rng = rng
-        self.recipe = recipe_for(context, experts, size)
-        self._context = context
-        self._batch = batch if batch < size else None
-        self.student = Student(context, self.recipe, self._batch, rng)
-        self._estimator = Loop(self._add_sample, rng.device)
+    def __init__(self, context: Context, size: int, rng: Rng) -> None:
+        super().__init__(context, size, rng)
+        self._student = Student(self)
+        self._samples = Loop(self._add_sample, rng.device)
 
-    def estimate(self, coreset: Points, mean_u: Weights) -> State:
-        """The covariance, given the mean of the coreset's posterior."""
-        context, images = self._context, coreset.images
-        chosen = draw_chosen(len(images), self._batch, self.rng)
-        draw = context.augmentation.draw(len(images), images.shape[-1], self.rng.device)
-        some = random_order(len(context.real.split), self.rng)[: context.settings.likelihood_batch]
-        real_images, real_labels = context.real({}, some)
-        zero = images.new_zeros(())
-        inputs: State = {**coreset._asdict(), **no_samples(zero_gradients(coreset))}
-        inputs |= {f"draw_{name}": value for name, value in draw._asdict().items()}
-        inputs |= {
-            "loss_x": zero,
-            "loss_u": zero,
-            "moves": torch.zeros_like(images[:, 0, 0, 0], dtype=torch.bool).index_fill(
-                0, chosen, 1
-            ),
-            "params": mean_u.params,
-            "buffers": mean_u.buffers,
-            "real_images": context.augmentation(real_images, self.rng.device),
-            "real_labels": real_labels,
-        }
-        self._estimator.load(inputs)
-        self._estimator.run(context.settings.samples)
-        return self._estimator.state
+    def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
+        """The covariance, over samples of the coreset's posterior."""
+        mean_u = self._student.train(segment.start, coreset)
+        context, images, generator = self.context, coreset.images, self.rng.device
+        inputs = no_samples(nothing_gathered(coreset, "loss_x", "loss_u"))
+        inputs["params"], inputs["buffers"] = mean_u
+        chosen = draw_chosen(len(images), self)
+        moves = torch.zeros(len(images), dtype=torch.bool, device=images.device)
+        inputs["moves"] = moves.index_fill(0, chosen, True)
+        inputs |= draw_entries(context.augmentation.draw(len(images), images.shape[-1], generator))
+        some = random_order(len(context.real.split), self.rng)[: self.settings.likelihood_batch]
+        real_images, inputs["real_labels"] = context.real({}, some)
+        inputs["real_images"] = context.augmentation(real_images, generator)
+        self._samples.load(inputs)
+        self._samples.run(self.settings.samples)
+        return sampled_estimate(self._samples.state, segment, self._student, state)
 
     def _add_sample(self, state: State) -> State:
-        settings, net = self._context.settings, self._context.net
+        settings, net = self.settings, self.context.net
         params = around(state["params"], settings.noise, self.rng.device)
         theta = Weights(params, state["buffers"])
         leaves, moves = learned_leaves(state), state["moves"]
@@ -149,16 +91,43 @@ class _Inner:
             labels = state["labels"]
             if "labels" in leaves:
                 labels = torch.where(moves.view(-1, 1), leaves["labels"], labels)
-            points = self._context.augmentation.apply(images, draw)
+            points = self.context.augmentation.apply(images, draw)
             log_p = -F.cross_entropy(net.apply(theta, points), labels, reduction="none")
             moved = torch.where(moves, log_p, 0.0).sum() / moves.sum()
-            gradients = torch.autograd.grad(moved, list(leaves.values()))
+            gradients = gradients_by(leaves, moved)
         with torch.no_grad():
             loss_x = F.cross_entropy(net.apply(theta, state["real_images"]), state["real_labels"])
         loss_u = -log_p.detach().mean()
         excess = settings.weight_u * loss_u - settings.weight_x * loss_x
-        named = {f"gradient_{name}": g for name, g in zip(leaves, gradients, strict=True)}
-        changed = with_sample(state, named, excess, settings.samples)
+        changed = with_sample(state, gradients, excess, settings.samples)
         changed["loss_x"] = state["loss_x"] + loss_x / settings.samples
         changed["loss_u"] = state["loss_u"] + loss_u / settings.samples
         return changed
+
+
+class BPCReverseKL(WeightSpaceMethod):
+    """The gradient of KL[π_u ‖ π_x] over S samples θ ~ N(μ_u, σ²·1), for a mean loss.
+
+        ∇_u ≈ −Cov[ ∇_u mean_u log p(ỹ | u, θ),  w_x·mean_x log p(y | x, θ) − w_u·mean_u log p ]
+
+    With f the summed log-likelihoods, ∇_u KL = E_π_u[∇_u f_u (f_u − f_x)] − E[∇_u f_u] E[f_u − f_x]
+    (the prior and both evidences drop out), so weights (w_x, w_u) = (n, m), the numbers of images,
+    give that gradient, divided by m as every estimate is; (1, 1) is Kim et al.'s.
+
+    μ_u is a student of the coreset after some steps from θ₀, an early snapshot of an expert. An
+    update augments the coreset once and a batch of real images once, the same for all samples: were
+    it once a sample, the augmentations would count among what varies together.
+
+    Samples are taken one by one, and what an update needs in memory does not grow with S.
+    """
+
+    name = "BPC-rKL"
+    update = _Update
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        if context.settings.samples < 2:
+            raise UserError(
+                f"--samples {context.settings.samples} has no covariance, which BPC-rKL follows: "
+                "give 2 or more."
+            )

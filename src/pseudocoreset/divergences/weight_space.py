@@ -4,15 +4,14 @@ Both start from θ₀, an expert's snapshot at an early random epoch: μ_x is th
 epochs on, and μ_u is where a student comes from θ₀ by SGD on the coreset.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from pseudocoreset.divergences.base import Context, Points
+from pseudocoreset.augment import Draw
+from pseudocoreset.divergences.base import Context, Estimate, Points
 from pseudocoreset.divergences.map_solution import random_order
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.random import Rng
@@ -20,52 +19,6 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.nets import Weights
 from pseudocoreset.training import SGD, Training, coreset_images
-
-
-@dataclass(frozen=True)
-class StudentRecipe:
-    """Where a student starts and how it is trained; one row of Kim et al.'s (2022) settings."""
-
-    start_epochs: int
-    """θ₀ is a snapshot of an epoch in [0, this)."""
-    steps: int
-    lr: float
-
-
-RECIPES = {1: StudentRecipe(2, 50, 0.01), 10: StudentRecipe(20, 30, 0.03)}
-"""By images per class; other sizes take the nearest one's, in ratio."""
-
-
-def nearest(sizes: Iterable[int], context: Context, coreset_size: int) -> int:
-    """Which of these numbers of images per class is nearest to the coreset's, in ratio."""
-    ipc = coreset_size / context.net.classes
-    return min(sizes, key=lambda size: max(size / ipc, ipc / size))
-
-
-def recipe_for(
-    context: Context, experts: ExpertStore, coreset_size: int, ahead: int = 1
-) -> StudentRecipe:
-    """The recipe for a coreset of this size; what the settings say goes before the table.
-
-    Experts of fewer epochs than the table's are used up to the last one from which `ahead` more
-    are left.
-    """
-    usual = RECIPES[nearest(RECIPES, context, coreset_size)]
-    settings = context.settings
-    experts.require(0, (settings.start_epochs or 1) - 1 + ahead)
-    return StudentRecipe(
-        settings.start_epochs or min(usual.start_epochs, experts.last_epoch - ahead + 1),
-        settings.student_steps or usual.steps,
-        settings.lr_student or usual.lr,
-    )
-
-
-def experts_of(context: Context, method: str) -> ExpertStore:
-    """The experts, refused by name where there are none or where they lack the early epochs."""
-    if context.experts is None:
-        raise UserError(f"{method} needs trained experts: give --experts.")
-    context.experts.require(0, context.settings.start_epochs or 1)
-    return context.experts
 
 
 class Segment(NamedTuple):
@@ -76,13 +29,54 @@ class Segment(NamedTuple):
     epoch: int
 
 
-def draw_segment(
-    store: ExpertStore, start_epochs: int, rng: Rng, device: torch.device, ahead: int = 1
-) -> Segment:
-    """A piece of `ahead` epochs that starts in [0, `start_epochs`), from all trajectories."""
-    trajectory = store.trajectories[rng.choose(len(store))]
-    epoch = rng.choose(start_epochs)
-    start, target = (store.snapshot(trajectory, e, device) for e in (epoch, epoch + ahead))
+class Update:
+    """The loops of one update of a method, made once: their steps are captured on first use."""
+
+    def __init__(self, context: Context, size: int, rng: Rng) -> None:
+        self.context = context
+        self.settings = context.settings
+        self.rng = rng
+        self.batch = self.settings.batch if self.settings.batch < size else None
+        """Images of the coreset that a step takes; None for all."""
+
+    def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
+        """The gradient, given where the expert starts and where it goes."""
+        raise NotImplementedError
+
+
+class WeightSpaceMethod:
+    """A divergence whose updates each begin with a piece of an expert's trajectory."""
+
+    name: ClassVar[str]
+    update: ClassVar[type[Update]]
+
+    def __init__(self, context: Context) -> None:
+        if context.experts is None:
+            raise UserError(f"{self.name} needs trained experts: give --experts.")
+        settings = context.settings
+        context.experts.require(0, settings.start_epochs - 1 + settings.expert_epochs)
+        self._context = context
+        self._experts = context.experts
+        self._update: Update | None = None
+
+    def start(self) -> State:
+        """Nothing is kept between updates."""
+        return {}
+
+    def gradient(self, coreset: Points, state: State, rng: Rng) -> Estimate:
+        """Draw a piece of a trajectory, and make the update with it."""
+        if self._update is None or self._update.rng is not rng:
+            self._update = self.update(self._context, len(coreset.images), rng)
+        segment = draw_segment(self._experts, self._context, rng)
+        return self._update.estimate(coreset, segment, state)
+
+
+def draw_segment(experts: ExpertStore, context: Context, rng: Rng) -> Segment:
+    """A piece of `expert_epochs` that starts in [0, `start_epochs`), from all trajectories."""
+    trajectory = experts.trajectories[rng.choose(len(experts))]
+    epoch = rng.choose(context.settings.start_epochs)
+    ends = (epoch, epoch + context.settings.expert_epochs)
+    start, target = (experts.snapshot(trajectory, end, context.device) for end in ends)
     return Segment(start, target, epoch)
 
 
@@ -92,13 +86,18 @@ class Student:
     A coreset of more than `batch` images is gone through in random order, `batch` at a time.
     """
 
-    def __init__(self, context: Context, recipe: StudentRecipe, batch: int | None, rng: Rng):
-        self._steps = recipe.steps
-        self._batch = batch
-        self._rng = rng
-        rule, augmentation = SGD(recipe.lr), context.augmentation
+    def __init__(self, update: Update) -> None:
+        context = update.context
+        self._steps = context.settings.student_steps
+        self._batch = update.batch
+        self._rng = update.rng
         self._training = Training(
-            context.net, rule, coreset_images, augmentation, rng.device, batch=batch
+            context.net,
+            SGD(context.settings.lr_student),
+            coreset_images,
+            context.augmentation,
+            update.rng.device,
+            batch=update.batch,
         )
 
     def train(self, start: Weights, coreset: Points) -> Weights:
@@ -114,11 +113,22 @@ class Student:
         return self._training.take("loss_sum") / self._steps
 
 
-def draw_chosen(size: int, batch: int | None, rng: Rng) -> Int64[Tensor, " b"]:
-    """Which images an update moves: `batch` of them, or all."""
-    if batch is None:
-        return torch.arange(size, device=rng.device.device)
-    return random_order(size, rng)[:batch]
+def sampled_estimate(found: State, segment: Segment, student: Student, state: State) -> Estimate:
+    """What an update by samples of the weights found, and what it says of itself."""
+    info = {
+        "loss_x": float(found["loss_x"]),
+        "loss_u": float(found["loss_u"]),
+        "student_loss": student.mean_loss(),
+        "start_epoch": segment.epoch,
+    }
+    return Estimate(gathered(found), state, info)
+
+
+def draw_chosen(size: int, update: Update) -> Int64[Tensor, " b"]:
+    """Which images an update moves: a batch of them, or all."""
+    if update.batch is None:
+        return torch.arange(size, device=update.rng.device.device)
+    return random_order(size, update.rng)[: update.batch]
 
 
 def around(
@@ -129,21 +139,31 @@ def around(
     return mean + std * noise
 
 
+def draw_entries(draw: Draw) -> State:
+    """An augmentation as entries of a loop's state, by the name `draw_…`."""
+    return {f"draw_{name}": value for name, value in draw._asdict().items()}
+
+
 def learned_leaves(state: State) -> State:
     """The parts of the coreset that get a gradient, as leaves: `images`, and soft `labels`."""
     names = ["images", "labels"] if state["labels"].is_floating_point() else ["images"]
     return {name: state[name].detach().requires_grad_() for name in names}
 
 
-def zero_gradients(coreset: Points) -> State:
-    """Where the gradients of what is learned are gathered, by the name `gradient_…`."""
-    return {
-        f"gradient_{name}": torch.zeros_like(v)
-        for name, v in learned_leaves(coreset._asdict()).items()
-    }
+def gradients_by(leaves: State, value: Float[Tensor, ""]) -> State:
+    """The gradients of a value by the leaves, by the name `gradient_…`."""
+    found = torch.autograd.grad(value, list(leaves.values()))
+    return {f"gradient_{name}": gradient for name, gradient in zip(leaves, found, strict=True)}
 
 
-def gradients_of(state: State) -> State:
+def nothing_gathered(coreset: Points, *sums: str) -> State:
+    """The coreset in a loop's state, and zeros where its gradients and these sums are gathered."""
+    inputs: State = coreset._asdict()
+    gradients = {f"gradient_{k}": torch.zeros_like(v) for k, v in learned_leaves(inputs).items()}
+    return {**inputs, **gradients, **dict.fromkeys(sums, coreset.images.new_zeros(()))}
+
+
+def gathered(state: State) -> State:
     """The gradients in a loop's state as values of their own, by what they are gradients of."""
     prefix = "gradient_"
     return {k.removeprefix(prefix): v.clone() for k, v in state.items() if k.startswith(prefix)}

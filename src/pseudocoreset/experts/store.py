@@ -207,5 +207,5 @@ class ExpertStore:
             raise UserError(
                 f"{self.path} holds epochs {self.first_epoch} to {self.last_epoch} and epochs "
                 f"{first} to {last} are needed: train experts that keep them, or give another "
-                "--from-epoch to a method that takes one."
+                "--from-epoch or --start-epochs, whichever the method takes."
             )
