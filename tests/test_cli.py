@@ -18,6 +18,7 @@ from pseudocoreset.cli import main, make_parser
 NET = "convnet:width=8"
 EXPERTS = ["experts", "--data", "digits", "--net", NET, "--epochs", "2", "--batch", "64"]
 COMMANDS = ["quickstart", "experts", "distill", "evaluate", "sample", "predict", "report", "info"]
+COMMANDS += ["reproduce"]
 
 
 def run(*arguments: object, code: int = 0) -> None:

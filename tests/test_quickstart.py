@@ -39,6 +39,6 @@ def test_it_leaves_a_table_and_a_page_and_can_go_on(shortened, tmp_path, capsys)
 
 def test_the_whole_data_stand_in_place_of_a_coreset():
     data = load_data("digits")
-    whole = module.whole_data(data)
+    whole = module.whole_data(data, module.NET)
     assert len(whole) == len(data.train)
     assert "flip" not in whole.dsa

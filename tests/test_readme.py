@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pseudocoreset.cli import make_parser
 
 ROOT = Path(__file__).parent.parent
@@ -34,8 +36,9 @@ def test_the_example_runs(tmp_path):
     assert (tmp_path / "coreset.safetensors").exists()
 
 
-def test_the_commands_on_real_data_are_accepted():
-    (commands,) = [block for block in blocks("sh") if "pseudocoreset experts" in block]
+@pytest.mark.parametrize("first", ["experts", "reproduce"])
+def test_the_commands_on_real_data_are_accepted(first):
+    (commands,) = [block for block in blocks("sh") if f"pseudocoreset {first}" in block]
     for line in commands.strip().splitlines():
         name, *arguments = line.split()
         assert name == "pseudocoreset"

@@ -11,6 +11,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings
 from pseudocoreset.options import SEVERAL, CommonOptions, DataOptions, Parser, add_options
 from pseudocoreset.posterior import Protocol
+from pseudocoreset.reproduce.measure import ReproduceSettings
 from pseudocoreset.settings import USED_BY, DistillSettings
 
 NET_HELP = (
@@ -50,7 +51,8 @@ def make_parser() -> Parser:
         description="A large labelled data set as a handful of synthetic images.",
     )
     subcommands = parser.add_subcommands(required=True, dest="command")
-    for make in (_quickstart, _experts, _distill, _evaluate, _sample, _predict, _report, _info):
+    makers = (_quickstart, _experts, _distill, _evaluate, _sample, _predict, _report, _info)
+    for make in (*makers, _reproduce):
         command = Parser(prog=f"pseudocoreset {make.__name__[1:]}", description=make.__doc__)
         make(command)
         add_options(command, CommonOptions)
@@ -127,6 +129,31 @@ def _info(command: Parser) -> None:
     """Say what a data set, an expert store, a run, a coreset or a posterior is."""
     command.add_argument("what", type=str, help="a path, or a data spec such as cifar10:DIR")
     command.add_argument("--image-size", type=int | None, help="resize a data set's images")
+
+
+def _reproduce(command: Parser) -> None:
+    """Measure the paper's tables, cell by cell, and render them."""
+    command.add_argument(
+        "names", type=str, nargs="*", default=[], help="table1, dsa, pictures; default: all"
+    )
+    command.add_argument("--list", action="store_true", help="say what is measured, and its time")
+    command.add_argument(
+        "--data", type=str | None, help="as for distill; default: measure nothing, render only"
+    )
+    command.add_argument(
+        "--holdout", type=int, default=0, help="keep so many training images out and score on them"
+    )
+    command.add_argument("--out", type=str, default="results", help="folder of the results")
+    command.add_argument(
+        "--work", type=str | None, help="folder of experts and runs; default: reproduce-work by out"
+    )
+    command.add_argument(
+        "--cells", type=str | None, help="only these, such as fbpc/10,random/*; default: all"
+    )
+    add_options(command, ReproduceSettings)
+    command.add_argument(
+        "--keep-coresets", action="store_true", help="store all coresets, not FBPC's alone"
+    )
 
 
 def _add_sampling(command: Parser) -> None:

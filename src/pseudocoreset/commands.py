@@ -11,7 +11,7 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData, load_data
 from pseudocoreset.describe import describe
 from pseudocoreset.distill import distill as make_coreset
-from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.files import write_json, write_text
 from pseudocoreset.engine.progress import SILENT, Progress, Task
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import evaluate as evaluate_coreset
@@ -24,6 +24,12 @@ from pseudocoreset.quickstart import quickstart as run_quickstart
 from pseudocoreset.report import print_scores, read_run, write_report
 from pseudocoreset.report.console import RichProgress
 from pseudocoreset.report.tensorboard import require_tensorboard, write_tensorboard
+from pseudocoreset.reproduce import paper
+from pseudocoreset.reproduce.cells import PICTURES, Scope, chosen_cells, chosen_names
+from pseudocoreset.reproduce.measure import ReproduceSettings, Work
+from pseudocoreset.reproduce.page import markdown_of, rendered
+from pseudocoreset.reproduce.pictures import draw_pictures
+from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.settings import DistillSettings
 
 
@@ -162,6 +168,40 @@ def report(given: Namespace) -> None:
 def info(given: Namespace) -> None:
     """Say what something is."""
     print(describe(given.what, given.image_size))
+
+
+def reproduce(given: Namespace) -> None:
+    """Measure what is missing of the paper's tables, and render what there is."""
+    names = chosen_names(given.names)
+    out = Path(given.out)
+    scope = Scope((given.data or paper.DATA).partition(":")[0], given.holdout)
+    if given.list:
+        print(listing(out, scope))
+        return
+    settings = pick(ReproduceSettings, given)
+    settings.check()
+    cells = chosen_cells(names, settings.recipe, given.cells)
+    say = (lambda *_: None) if given.quiet else print
+    if given.data is not None:
+        folder = Path(given.work) if given.work is not None else out.parent / "reproduce-work"
+        common = pick(CommonOptions, given)
+        place = folder / scope.label
+        work = Work(
+            _load(given), scope, place, settings, common.seed, common.device, _progress(given)
+        )
+        for line in measure_missing(cells, work, out, given.keep_coresets):
+            say(line)
+    else:
+        say("Nothing is measured without --data; this is what there is.")
+    if PICTURES in names:
+        for line in draw_pictures(out, scope):
+            say(line)
+    for path, text in rendered(out).items():
+        write_text(path, text)
+        say(f"{path}: written")
+    for name in names:
+        if name != PICTURES:
+            say(f"\n{markdown_of(name, out, scope)}")
 
 
 def _load(given: Namespace) -> ImageData:

@@ -29,7 +29,9 @@ class Parser(ArgumentParser):
             r"\1",
             text,
         )
-        text = re.sub(r"\b(quickstart|experts|distill|evaluate|sample|predict)\.(\w+)", r"\2", text)
+        text = re.sub(
+            r"\b(quickstart|experts|distill|evaluate|sample|predict|reproduce)\.(\w+)", r"\2", text
+        )
         raise UserError(f"{text.rstrip('.')}: see `{self.prog.replace(' [options]', '')} --help`.")
 
 

@@ -54,19 +54,18 @@ def quickstart(
             )
             write_json(folder / "evaluation.json", evaluation.as_json())
             runs.append(read_run(folder))
-    upper = evaluate(
-        whole_data(data), data, protocol=FULL_PROTOCOL, seeds=1, device=device, progress=progress
-    )
+    whole = whole_data(data, NET)
+    upper = evaluate(whole, data, protocol=FULL_PROTOCOL, seeds=1, device=device, progress=progress)
     runs.append(RunReport("All training images", None, [], {}, upper.as_json()))
     write_report(out / "report.html", "Pseudocoresets of handwritten digits", runs)
     return runs
 
 
-def whole_data(data: ImageData) -> Pseudocoreset:
+def whole_data(data: ImageData, net: str) -> Pseudocoreset:
     """The training set itself in the place of a coreset: the posterior to be matched."""
     provenance = Provenance(
         method="full data",
-        net=NET,
+        net=net,
         data=data.name,
         data_fingerprint=data.fingerprint,
         holdout=0 if data.holdout is None else len(data.holdout),

@@ -126,10 +126,10 @@ class _RichTask:
 
     def line(self) -> str:
         """How far it is, as a line of a log."""
-        times = f"{_clock(self.elapsed)} elapsed"
+        times = f"{clock(self.elapsed)} elapsed"
         made = self.done - self._done_before
         if made and self.done < self._total:
-            times += f", {_clock(self.elapsed / made * (self._total - self.done))} left"
+            times += f", {clock(self.elapsed / made * (self._total - self.done))} left"
         return f"{self._what} {self.done}/{self._total} ({times}) {self.figures}".rstrip()
 
 
@@ -146,7 +146,8 @@ def _figure(name: str, value: float) -> str:
     return f"{name}={value:.0f}" if whole else f"{name}={value:.3g}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """A time as minutes and seconds, with hours where there are some."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -58,7 +58,7 @@ def wordings(runs: Sequence[RunReport]) -> list[str]:
     users: dict[str, list[str]] = {}
     for run in runs:
         if run.protocol:
-            users.setdefault(_sentence(run.protocol), []).append(run.name)
+            users.setdefault(protocol_sentence(run.protocol), []).append(run.name)
     if len(users) < 2:
         return list(users)
     return [f"{'; '.join(names)}: {sentence}" for sentence, names in users.items()]
@@ -91,7 +91,8 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
-def _sentence(protocol: dict[str, Any]) -> str:
+def protocol_sentence(protocol: dict[str, Any]) -> str:
+    """How a posterior was sampled and scored, in one sentence."""
     sampler = str(protocol.get("sampler", "unknown sampler"))
     parts = [SAMPLER_NAMES.get(sampler, sampler)]
     for key, words in (

@@ -1,0 +1,120 @@
+"""The cells of the paper's tables: what is measured, what each is called, where it is stored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pseudocoreset.errors import UserError
+
+SIZES = (1, 10, 50)
+RECIPES = ("paper", "tuned")
+FULL = "full"
+"""The posterior of all training images, in the place of a method."""
+TITLES = {
+    "random": "Random",
+    "bpc-rkl": "BPC-rKL",
+    "bpc-fkl": "BPC-fKL",
+    "fbpc-isotropic": "FBPC-isotropic",
+    "fbpc": "FBPC",
+    FULL: "All training images",
+}
+"""The methods as the paper calls them."""
+TABLES = {
+    "table1": "accuracy and NLL by method and images per class",
+    "dsa": "accuracy without augmentation (experts, coresets and SGHMC alike)",
+}
+PICTURES = "pictures"
+NAMES = {**TABLES, PICTURES: "the images of the FBPC coresets"}
+"""All that can be reproduced, and what it is."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What all cells of a table are measured on: a data set, and how many images are held out.
+
+    With a holdout, scores are those on the images held out: for choosing, never beside the paper's.
+    """
+
+    data: str
+    holdout: int = 0
+
+    @property
+    def label(self) -> str:
+        """The folder of its cells."""
+        return f"{self.data}-holdout{self.holdout}" if self.holdout else self.data
+
+    @property
+    def split(self) -> str:
+        """The images that cells are scored on."""
+        return "holdout" if self.holdout else "test"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement of a table; a recipe of None has nothing to tune."""
+
+    table: str
+    method: str
+    ipc: int | None
+    recipe: str | None
+
+    @property
+    def dsa(self) -> bool:
+        """Whether experts, coreset and sampler augment images."""
+        return self.table != "dsa"
+
+    @property
+    def name(self) -> str:
+        """What `--cells` calls it."""
+        return f"{self.method}/{self.ipc or 'all'}"
+
+    @property
+    def file_name(self) -> str:
+        """What its files are called."""
+        size = f"-ipc{self.ipc}" if self.ipc else ""
+        return f"{self.method}{size}" + (f"-{self.recipe}" if self.recipe else "")
+
+    def path(self, out: Path, scope: Scope) -> Path:
+        """Where it is stored."""
+        return out / self.table / scope.label / f"{self.file_name}.json"
+
+
+def cells_of(table: str, recipe: str) -> list[Cell]:
+    """The cells of a table with this recipe, those without any among them."""
+    if table == "dsa":
+        return [Cell(table, method, ipc, recipe) for method in ("bpc-fkl", "fbpc") for ipc in SIZES]
+    tuned = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
+    cells = [Cell(table, "random", ipc, None) for ipc in SIZES]
+    cells += [Cell(table, method, ipc, recipe) for method in tuned for ipc in SIZES]
+    return [*cells, Cell(table, FULL, None, None)]
+
+
+def pictured_cells(recipe: str) -> list[Cell]:
+    """The cells whose coresets are drawn."""
+    return [Cell("table1", "fbpc", ipc, recipe) for ipc in SIZES]
+
+
+def chosen_cells(names: Sequence[str], recipe: str, wanted: str | None) -> list[Cell]:
+    """The cells of what was named, each once; `wanted` are patterns such as fbpc/10,random/*."""
+    found: dict[Cell, None] = {}
+    for name in names:
+        found |= dict.fromkeys(
+            pictured_cells(recipe) if name == PICTURES else cells_of(name, recipe)
+        )
+    if wanted is None:
+        return list(found)
+    patterns = [pattern.strip() for pattern in wanted.split(",")]
+    for pattern in patterns:
+        if not any(fnmatchcase(cell.name, pattern) for cell in found):
+            known = ", ".join(dict.fromkeys(cell.name for cell in found))
+            raise UserError(f"--cells {wanted}: {pattern!r} is none of {known}.")
+    return [cell for cell in found if any(fnmatchcase(cell.name, p) for p in patterns)]
+
+
+def chosen_names(names: Sequence[str]) -> list[str]:
+    """What is to be reproduced; all where nothing is named."""
+    for name in names:
+        if name not in NAMES:
+            raise UserError(f"{name!r} can't be reproduced: give {', '.join(NAMES)}, or nothing.")
+    return list(names) or list(NAMES)

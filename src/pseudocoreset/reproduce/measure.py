@@ -1,0 +1,205 @@
+"""Measuring one cell: its experts, its coreset, its scores."""
+
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pseudocoreset.coreset import Pseudocoreset, versions
+from pseudocoreset.data import ImageData
+from pseudocoreset.distill import distill
+from pseudocoreset.engine.device import choose_device, device_name
+from pseudocoreset.engine.progress import Progress
+from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
+from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
+from pseudocoreset.posterior import named_protocol
+from pseudocoreset.quickstart import whole_data
+from pseudocoreset.reproduce.cells import FULL, RECIPES, Cell, Scope
+from pseudocoreset.reproduce.stopwatch import Stopwatch
+from pseudocoreset.reproduce.stored import Measured
+from pseudocoreset.settings import DistillSettings
+
+NET = "convnet"
+PROTOCOL = named_protocol("paper")
+"""Of every coreset, whatever the method."""
+FULL_PROTOCOL = named_protocol("paper", epochs=50, every=5)
+"""Of all training images: 1,000 epochs over 50,000 images would be a day's work."""
+
+
+@dataclass(frozen=True)
+class ReproduceSettings:
+    """What cells are made with.
+
+    Args:
+        num: number of experts
+        epochs: epochs each expert is trained for
+        steps: updates of every coreset; default: the recipe's
+        seeds: posteriors sampled a cell; random images are drawn anew for each
+        recipe: paper or tuned: the settings of the methods
+    """
+
+    num: int = 20
+    epochs: int = 30
+    steps: int | None = None
+    seeds: int = 5
+    recipe: str = "paper"
+
+    def check(self) -> None:
+        """Refuse at once what would be refused after an hour."""
+        if self.recipe not in RECIPES:
+            raise UserError(f"--recipe {self.recipe} is not known: give {' or '.join(RECIPES)}.")
+        if self.seeds < 1:
+            raise UserError(f"--seeds {self.seeds} is too small: give 1 or more.")
+        if self.steps is not None and self.steps < 0:
+            raise UserError(f"--steps {self.steps} is negative: give 0 or more.")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all cells of one call share; what they make on the way is kept in `folder`."""
+
+    data: ImageData
+    scope: Scope
+    folder: Path
+    settings: ReproduceSettings
+    seed: int
+    device: str
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Made:
+    """The coresets of a cell (several for random images) and what they were made with."""
+
+    coresets: list[Pseudocoreset]
+    experts: ExpertStore | None = None
+    experts_watch: Stopwatch | None = None
+    watch: Stopwatch | None = None
+
+
+def measure(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
+    """Measure a cell: what is to be stored of it, and its (first) coreset, in half precision."""
+    made = _made(cell, work)
+    began = time.perf_counter()
+    evaluation = _evaluated(cell, made.coresets, work)
+    evaluate_s = time.perf_counter() - began
+    content = evaluation.as_json()
+    for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here
+        del signs["loss_trace"]
+    watches = [watch for watch in (made.experts_watch, made.watch) if watch is not None]
+    content |= {
+        "fingerprints": [coreset.fingerprint for coreset in made.coresets],
+        "experts": None if made.experts is None else _described(made.experts),
+        "duration": {
+            "experts_s": made.experts_watch.seconds if made.experts_watch else 0.0,
+            "distill_s": made.watch.seconds if made.watch else 0.0,
+            "evaluate_s": evaluate_s,
+            "whole": all(watch.whole for watch in watches),
+        },
+        "device": device_name(choose_device(work.device)),
+        "versions": versions(),
+    }
+    return Measured(cell, content), made.coresets[0]
+
+
+def _made(cell: Cell, work: Work) -> Made:
+    if cell.method == FULL:
+        return Made([whole_data(work.data, NET)])
+    if cell.method == "random":
+        # Ten images drawn at random differ much from ten others, so each seed has its own.
+        seeds = range(work.seed, work.seed + work.settings.seeds)
+        return Made([_distilled(cell, work, seed=seed) for seed in seeds])
+    experts_watch = Stopwatch(work.folder / f"{_experts_name(cell, work)}.seconds.json")
+    with experts_watch:
+        experts = _experts(cell, work)
+    name = f"{cell.file_name}{'' if cell.dsa else '-no-dsa'}-{len(experts)}x{experts.last_epoch}"
+    folder = work.folder / "runs" / f"{name}-seed{work.seed}"
+    watch = Stopwatch(folder.with_name(f"{folder.name}.seconds.json"))
+    with watch:
+        coreset = _distilled(cell, work, experts, folder, work.seed)
+    return Made([coreset], experts, experts_watch, watch)
+
+
+def _experts(cell: Cell, work: Work) -> ExpertStore:
+    """The experts that all cells share; more of them are added to those that are there."""
+    return train_experts(
+        work.data,
+        NET,
+        work.folder / _experts_name(cell, work),
+        ExpertSettings(
+            num=work.settings.num,
+            epochs=work.settings.epochs,
+            dsa="on" if cell.dsa else "off",
+        ),
+        seed=work.seed,
+        device=work.device,
+        progress=work.progress,
+    )
+
+
+def _experts_name(cell: Cell, work: Work) -> str:
+    augmented = "" if cell.dsa else "-no-dsa"
+    return f"experts-{work.settings.epochs}-epochs{augmented}-seed{work.seed}"
+
+
+def _distilled(
+    cell: Cell,
+    work: Work,
+    experts: ExpertStore | None = None,
+    folder: Path | None = None,
+    seed: int = 0,
+) -> Pseudocoreset:
+    """The coreset of a cell, rounded to the half precision in which coresets are shipped."""
+    recipe: dict[str, Any] = {} if cell.recipe in (None, "paper") else {"recipe": cell.recipe}
+    assert cell.ipc is not None  # only the full data have none
+    settings = DistillSettings(
+        method=cell.method, ipc=cell.ipc, steps=work.settings.steps, **recipe
+    )
+    coreset = distill(
+        work.data,
+        () if experts is None else experts,
+        settings,
+        net=NET if experts is None else None,
+        out=folder,
+        seed=seed,
+        device=work.device,
+        progress=work.progress,
+    )
+    return replace(coreset, images=coreset.images.half().float())
+
+
+def _evaluated(cell: Cell, coresets: list[Pseudocoreset], work: Work) -> Evaluation:
+    """The scores over seeds: chains on one coreset, or one chain on each of several."""
+    first, seeds = work.seed, work.settings.seeds
+    each = 1 if len(coresets) > 1 else seeds
+    found = [
+        evaluate(
+            coreset,
+            work.data,
+            protocol=FULL_PROTOCOL if cell.method == FULL else PROTOCOL,
+            seeds=each,
+            first_seed=first + number,
+            split=work.scope.split,
+            device=work.device,
+            progress=work.progress,
+        )
+        for number, coreset in enumerate(coresets)
+    ]
+    return replace(
+        found[0],
+        seeds=[scores for evaluation in found for scores in evaluation.seeds],
+        samplers=[signs for evaluation in found for signs in evaluation.samplers],
+    )
+
+
+def _described(experts: ExpertStore) -> dict[str, Any]:
+    accuracies = [experts.describe(path)["test_accuracy"] for path in experts.trajectories]
+    return {
+        **asdict(experts.identity),
+        "num": len(experts),
+        "fingerprint": experts.fingerprint,
+        "store": experts.path.name,
+        "test_accuracy": fmean(accuracies),
+    }

@@ -1,0 +1,203 @@
+"""The page of results and the README's table, wholly out of what is stored."""
+
+import re
+from os.path import relpath
+from pathlib import Path
+
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.report.protocol_words import protocol_sentence
+from pseudocoreset.report.run_report import significant
+from pseudocoreset.reproduce import paper
+from pseudocoreset.reproduce.cells import FULL, SIZES, TABLES, Cell, Scope
+from pseudocoreset.reproduce.pictures import picture_path
+from pseudocoreset.reproduce.shipped import shipped_path
+from pseudocoreset.reproduce.stored import Measured, measured_cells
+from pseudocoreset.reproduce.tables import (
+    Found,
+    dsa_table,
+    headline,
+    order_sentences,
+    short_scores,
+    table1,
+)
+
+MARK = "<!-- written by `pseudocoreset reproduce` from the files under results/: do not edit -->"
+README_BLOCK = re.compile(r"(<!-- table1 -->\n).*?(<!-- /table1 -->)", re.DOTALL)
+NOTES = "notes.md"
+"""What a person has to say about the figures; it becomes the end of the page."""
+
+_HOW = """\
+Every figure comes from a JSON file in [{results}]({results}), one a cell, with its configuration,
+seeds, versions, device, duration, and the fingerprint of its coreset. `pseudocoreset reproduce
+--list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells fbpc/10`
+measures a cell that is missing, and writes this page again.
+
+- Means ± standard deviations over seeds. A seed is one chain of SGHMC on the same coreset; for
+  `Random` it is a draw of images of its own too, since ten images differ much from ten others.
+- Coresets are rounded to half precision before they are scored, as they are stored.
+- The recipe `paper` has the settings that the paper prints (for BPC those of Kim et al. 2022),
+  `tuned` ones that were found on held-out training images.
+- *NLL* is −log of the averaged predictive distribution; *NLL of Kim et al.* averages as the code of
+  Kim et al. 2022 does, and is never smaller. Which one the paper prints is not known, so its NLL
+  counts as met only when both meet it.
+- *better* and *missed*: the means differ by more than √(s² + s'²) of the two standard deviations,
+  for five seeds about twice the standard error of their difference; *within noise*: by no more.
+"""
+
+
+def scopes(out: Path) -> list[Scope]:
+    """What there are cells of, the paper's own data first and always."""
+    found = {Scope(paper.DATA)}
+    for table in TABLES:
+        for folder in sorted((out / table).glob("*/")):
+            data, _, holdout = folder.name.partition("-holdout")
+            found.add(Scope(data, int(holdout) if holdout.isdigit() else 0))
+    return sorted(found, key=lambda scope: (scope.data != paper.DATA, scope.label))
+
+
+def page_path(out: Path) -> Path:
+    """docs/results.md beside the results where this program wrote one before, or in them."""
+    page = out.parent / "docs" / "results.md"
+    written = page.exists() and page.read_text(encoding="utf-8").startswith(MARK)
+    return page if written else out / "results.md"
+
+
+def rendered(out: Path) -> dict[Path, str]:
+    """All texts that follow from the results, by where they belong."""
+    page = page_path(out)
+    texts = {page: results_page(out, page)}
+    for scope in scopes(out):
+        found = {table: measured_cells(out, scope, table) for table in TABLES}
+        on = f"{scope.label}, scored on the {scope.split} images"
+        if found["table1"]:
+            caption = f"Accuracy and negative log-likelihoods, ours and the paper's ({on})."
+            text = table1(found["table1"], scope).latex(caption, f"tab:table1-{scope.label}")
+            texts[out / "table1" / f"{scope.label}.tex"] = text
+        if found["dsa"]:
+            caption = f"Accuracy without and with DSA, ours and the paper's ({on})."
+            rows = dsa_table(found["dsa"], found["table1"], scope)
+            text = rows.latex(caption, f"tab:dsa-{scope.label}")
+            texts[out / "dsa" / f"{scope.label}.tex"] = text
+    readme = out.parent / "README.md"
+    if readme.exists():
+        before = readme.read_text(encoding="utf-8")
+        if README_BLOCK.search(before):
+            block = readme_block(out)
+            texts[readme] = README_BLOCK.sub(lambda marks: f"{marks[1]}{block}{marks[2]}", before)
+    return texts
+
+
+def markdown_of(name: str, out: Path, scope: Scope) -> str:
+    """One table in Markdown."""
+    found = measured_cells(out, scope, "table1")
+    if name == "table1":
+        return table1(found, scope).markdown()
+    return dsa_table(measured_cells(out, scope, "dsa"), found, scope).markdown()
+
+
+def readme_block(out: Path) -> str:
+    """The headline: Table 1 of CIFAR-10 in short, and a picture."""
+    scope = Scope(paper.DATA)
+    found = measured_cells(out, scope, "table1")
+    text = (
+        "CIFAR-10, ConvNet: **accuracy % / NLL / NLL as Kim et al. average it**, and the paper's\n"
+        f"(accuracy % / NLL) in brackets.\n\n{headline(found, scope).markdown()}"
+    )
+    full = found.get(Cell("table1", FULL, None, None))
+    if full is not None:
+        text += f"\nAll {full.content['coreset']['images']:,} training images themselves: "
+        text += f"{short_scores(full)}.\n"
+    picture = picture_path(out, scope, 10)
+    if picture.exists():
+        place = relpath(picture, out.parent)
+        text += f"\n![The FBPC coreset of CIFAR-10, 10 images a class]({place})\n"
+    return text
+
+
+def results_page(out: Path, page: Path) -> str:
+    """The whole page, as it is to stand at `page`."""
+    results = relpath(out, page.parent)
+    parts = [f"{MARK}\n\n# Results\n", _HOW.format(results=results)]
+    for scope in scopes(out):
+        parts += _scope_parts(out, scope, results)
+    notes = out / NOTES
+    if notes.exists():
+        parts.append(notes.read_text(encoding="utf-8"))
+    return "\n".join(parts)
+
+
+def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
+    found = {table: measured_cells(out, scope, table) for table in TABLES}
+    on = "the test images" if not scope.holdout else f"{scope.holdout:,} held-out training images"
+    parts = [f"## {scope.data}, scored on {on}\n"]
+    parts += _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
+    parts += [f"### Table 1: {TABLES['table1']}\n", table1(found["table1"], scope).markdown()]
+    sentences = order_sentences(found["table1"])
+    if sentences:
+        parts.append("".join(f"- {sentence}\n" for sentence in sentences))
+    parts += [
+        f"### DSA: {TABLES['dsa']}\n",
+        dsa_table(found["dsa"], found["table1"], scope).markdown(),
+    ]
+    return parts + _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
+
+
+def _protocol_parts(measured: list[Measured]) -> list[str]:
+    """How posteriors were sampled: each protocol in use, with its noise and its weight decay."""
+    if not measured:
+        return ["Nothing is measured yet.\n"]
+    users: dict[str, dict[str, None]] = {}
+    noises: dict[int, str] = {}
+    for cell in measured:
+        protocol = cell.content["protocol"]
+        what = "all training images" if cell.cell.method == FULL else "coresets"
+        what += "" if cell.cell.dsa else " made without augmentation (nor is SGHMC augmented)"
+        users.setdefault(protocol_sentence(protocol), {})[what] = None
+        noises[cell.content["coreset"]["images"]] = (
+            f"temperature {significant(protocol['temperature'])}, "
+            f"weight decay {significant(protocol['weight_decay'])}"
+        )
+    lines = [f"- {', '.join(names)}: {sentence}\n" for sentence, names in users.items()]
+    sizes = "; ".join(f"{images:,} images: {noises[images]}" for images in sorted(noises))
+    lines.append(
+        "- For coresets, step, friction, noise, epochs and samples are the paper's. It prints the "
+        "noise N(0, 2d) with d = 0.01/m; read as a variance that destroys the chains, so 2d is "
+        "taken for the standard deviation: a temperature of T = 2d²m/(ηα). Of a prior it says "
+        f"nothing; here it is N(0, 1/τ), a weight decay of τ/m. For {sizes}.\n"
+    )
+    return ["How posteriors were sampled:\n", "".join(lines)]
+
+
+def _picture_parts(out: Path, scope: Scope, results: str) -> list[str]:
+    parts = []
+    for ipc in SIZES:
+        picture = picture_path(out, scope, ipc)
+        if picture.exists():
+            place = (Path(results) / picture.relative_to(out)).as_posix()
+            parts.append(f"![FBPC, {ipc} a class]({place})\n")
+    return ["### Pictures: the images of the FBPC coresets\n", *parts] if parts else []
+
+
+def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:
+    """The coresets that are shipped, with the scores of the very file."""
+    if scope.holdout:
+        return []
+    rows = []
+    for measured in found.values():
+        cell = measured.cell
+        if cell.ipc is None or cell.recipe is None:
+            continue
+        path = shipped_path(out, scope, cell.method, cell.ipc)
+        fingerprints = measured.content["fingerprints"]
+        if path.exists() and Pseudocoreset.load(path).fingerprint in fingerprints:
+            scores = short_scores(measured)
+            rows.append(f"- `{path.name}`, recipe `{cell.recipe}`: {scores}\n")
+    if not rows:
+        return []
+    return [
+        "### Coresets to use\n",
+        f"In `{out.name}/coresets`, half precision, with accuracy % / NLL / NLL of Kim et al.; "
+        f"`pseudocoreset evaluate {out.name}/coresets/FILE --data SPEC` gives the "
+        "same figures on the same device.\n",
+        "".join(rows),
+    ]

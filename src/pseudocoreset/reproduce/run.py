@@ -1,0 +1,113 @@
+"""Measuring what is missing, cell by cell; and what was measured so far."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.errors import UserError
+from pseudocoreset.report.console import clock
+from pseudocoreset.reproduce.cells import NAMES, PICTURES, RECIPES, SIZES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.measure import Work, measure
+from pseudocoreset.reproduce.pictures import picture_path
+from pseudocoreset.reproduce.shipped import ship
+from pseudocoreset.reproduce.stored import (
+    Measured,
+    measured_cells,
+    read_measured,
+    write_measured,
+)
+from pseudocoreset.reproduce.tables import made_with
+
+
+def measure_missing(
+    cells: Sequence[Cell], work: Work, out: Path, keep_coresets: bool
+) -> Iterator[str]:
+    """Measure the cells that were not yet; a line of words after each."""
+    for cell in cells:
+        path = cell.path(out, work.scope)
+        if path.exists():
+            measured = read_measured(path, cell)
+            _refuse_other_data(path, measured, work)
+            yield f"{_words(measured)}; measured before (delete {path} to measure it again)"
+            continue
+        measured, coreset = measure(cell, work)
+        # The coreset first: where there is a cell, what belongs to it is there too.
+        _keep(cell, coreset, work.scope, out, keep_coresets)
+        write_measured(path, measured)
+        yield _words(measured)
+
+
+def _refuse_other_data(path: Path, measured: Measured, work: Work) -> None:
+    if measured.content["coreset"].get("data_fingerprint") != work.data.fingerprint:
+        raise UserError(
+            f"{path} was measured on other data than --data holds: give another --out, or the "
+            "data it was measured on."
+        )
+
+
+def _keep(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path, all_methods: bool) -> None:
+    """Ship the coreset of FBPC, or of all methods that make one; the tuned one if there is one."""
+    wanted = cell.method == "fbpc" or (all_methods and cell.recipe is not None)
+    if not wanted or not cell.dsa or scope.holdout:
+        return
+    if cell.recipe == "paper" and replace(cell, recipe="tuned").path(out, scope).exists():
+        return
+    ship(cell, coreset, scope, out)
+
+
+def _words(measured: Measured) -> str:
+    cell = measured.cell
+    accuracy, nll, kim = (measured.score(name) for name in ("accuracy", "nll", "nll_kim"))
+    recipe = f" ({cell.recipe})" if cell.recipe else ""
+    return (
+        f"{cell.table} {cell.name}{recipe}: {accuracy.mean:.2f} % ± {accuracy.std:.2f}, "
+        f"NLL {nll.mean:.3f} (Kim et al.'s {kim.mean:.3f}); {made_with(measured)}"
+    )
+
+
+def listing(out: Path, scope: Scope) -> str:
+    """All that can be reproduced, what of it was measured, and how long that took."""
+    lines = []
+    for name, what in NAMES.items():
+        lines.append(f"{name}: {what}, on {scope.label}")
+        if name == PICTURES:
+            lines.append(f"  {_pictures_line(out, scope)}")
+            continue
+        found = measured_cells(out, scope, name)
+        for recipe in RECIPES:
+            lines += [f"  {line}" for line in _recipe_lines(cells_of(name, recipe), found, recipe)]
+    return "\n".join(lines)
+
+
+def _recipe_lines(cells: list[Cell], found: dict[Cell, Measured], recipe: str) -> list[str]:
+    done = [found[cell] for cell in cells if cell in found]
+    missing = [cell.name for cell in cells if cell not in found]
+    lines = [f"{recipe}: {len(done)} of {len(cells)} cells measured; {_time(done)}"]
+    if done:
+        times = ", ".join(f"{m.cell.name} {clock(m.seconds)}" for m in done)
+        lines.append(f"  measured: {times}")
+    if done and missing:
+        lines.append(f"  missing: {', '.join(missing)}")
+    return lines
+
+
+def _time(done: list[Measured]) -> str:
+    """The time that cells took: each by itself, and the experts that they share once."""
+    if not done:
+        return "time unknown"
+    total = sum(measured.seconds for measured in done)
+    experts: dict[str, float] = {}
+    for measured in done:
+        if measured.content["experts"] is not None:
+            store = measured.content["experts"]["fingerprint"]
+            experts[store] = max(experts.get(store, 0.0), measured.content["duration"]["experts_s"])
+    devices = ", ".join(sorted({str(measured.content["device"]) for measured in done}))
+    whole = all(measured.content["duration"]["whole"] for measured in done)
+    words = f"{clock(total)} and {clock(sum(experts.values()))} for the experts, on {devices}"
+    return words if whole else f"at least {words}"
+
+
+def _pictures_line(out: Path, scope: Scope) -> str:
+    drawn = [ipc for ipc in SIZES if picture_path(out, scope, ipc).exists()]
+    return f"{len(drawn)} of {len(SIZES)} drawn; seconds each, once table1 has the coresets"

@@ -1,0 +1,86 @@
+"""Measured cells on disk: one JSON file each, read back with a word on what is wrong with it."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.errors import UserError
+from pseudocoreset.report.run_report import finite
+from pseudocoreset.reproduce.cells import RECIPES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.paper import Figure
+
+FORMAT = 1
+SCORES = ("accuracy", "nll", "nll_kim", "ece", "brier")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell and what its file holds; `content` is `Evaluation.as_json` and more."""
+
+    cell: Cell
+    content: dict[str, Any]
+
+    def score(self, name: str) -> Figure:
+        """A score over seeds; accuracy in per cent, as the paper prints it."""
+        scale = 100.0 if name == "accuracy" else 1.0
+        return Figure(self.content[name] * scale, self.content[f"{name}_std"] * scale)
+
+    @property
+    def seeds(self) -> int:
+        """How many posteriors its scores are the mean of."""
+        return len(self.content["seeds"])
+
+    @property
+    def seconds(self) -> float:
+        """What it took by itself: without the experts, which cells share."""
+        duration = self.content["duration"]
+        return float(duration["distill_s"] + duration["evaluate_s"])
+
+
+def write_measured(path: Path, measured: Measured) -> None:
+    """Store a cell, whole or not at all."""
+    write_json(path, {"format": FORMAT, "cell": asdict(measured.cell), **measured.content})
+
+
+def read_measured(path: Path, cell: Cell) -> Measured:
+    """Read a cell back; anything else in its place is refused by name."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        _check(content, cell)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "
+            "it measured again."
+        ) from None
+    del content["format"], content["cell"]
+    return Measured(cell, content)
+
+
+def _check(content: Any, cell: Cell) -> None:
+    if not isinstance(content, dict):
+        raise TypeError("it is no JSON object")
+    if content["format"] != FORMAT:
+        raise ValueError(f"its format is {content['format']}, not {FORMAT}")
+    if content["cell"] != asdict(cell):
+        raise ValueError(f"it holds {content['cell']}")
+    for name in SCORES:
+        for key in (name, f"{name}_std"):
+            if finite(content[key]) is None:
+                raise ValueError(f"its {key} is {content[key]}")
+    for key, kind in (("seeds", list), ("protocol", dict), ("duration", dict), ("coreset", dict)):
+        if not isinstance(content[key], kind) or not content[key]:
+            raise TypeError(f"its {key} is {content[key]}")
+    for key in ("experts", "fingerprints", "device"):
+        content[key]
+    for key in ("experts_s", "distill_s", "evaluate_s"):
+        if finite(content["duration"][key]) is None:
+            raise ValueError(f"its {key} is {content['duration'][key]}")
+
+
+def measured_cells(out: Path, scope: Scope, table: str) -> dict[Cell, Measured]:
+    """All cells of a table that were measured, of either recipe."""
+    known = dict.fromkeys(cell for recipe in RECIPES for cell in cells_of(table, recipe))
+    paths = {cell: cell.path(out, scope) for cell in known}
+    return {cell: read_measured(path, cell) for cell, path in paths.items() if path.exists()}

@@ -1,0 +1,187 @@
+"""The paper's tables out of measured cells, the paper's figures beside ours."""
+
+from collections.abc import Mapping
+
+from pseudocoreset.report.console import clock
+from pseudocoreset.reproduce import paper
+from pseudocoreset.reproduce.cells import FULL, RECIPES, SIZES, TITLES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.compare import accuracy_difference, nll_difference, verdict
+from pseudocoreset.reproduce.paper import Figure
+from pseudocoreset.reproduce.stored import Measured
+from pseudocoreset.reproduce.text_table import TextTable
+
+UNKNOWN = "–"
+HEADER = (
+    "ipc",
+    "method",
+    "recipe",
+    "accuracy %",
+    "paper",
+    "difference",
+    "NLL",
+    "NLL of Kim et al.",
+    "paper",
+    "difference",
+    "ECE",
+    "Brier",
+    "made with",
+)
+"""The columns of Table 1."""
+WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
+"""The methods of the table of augmentation."""
+Found = Mapping[Cell, Measured]
+"""The cells that were measured."""
+
+
+def shown(figure: Figure, digits: int = 2) -> str:
+    """A mean and its standard deviation."""
+    return f"{figure.mean:.{digits}f} ± {figure.std:.{digits}f}"
+
+
+def rows_of(table: str, found: Found) -> list[Cell]:
+    """The cells that a table has rows for: the paper's recipe always, another where measured."""
+    known = dict.fromkeys(cell for recipe in RECIPES for cell in cells_of(table, recipe))
+    return [cell for cell in known if cell.recipe in (None, "paper") or cell in found]
+
+
+def table1(found: Found, scope: Scope) -> TextTable:
+    """Table 1: one row a cell, by images per class."""
+    cells = rows_of("table1", found)
+    methods = list(TITLES)
+    groups = []
+    for ipc in (*SIZES, None):
+        of_size = [cell for cell in cells if cell.ipc == ipc]
+        of_size.sort(key=lambda cell: methods.index(cell.method))
+        groups.append([_table1_row(cell, found.get(cell), scope) for cell in of_size])
+    return TextTable(HEADER, groups)
+
+
+def paper_scores(cell: Cell, scope: Scope) -> paper.Scores | None:
+    """What the paper prints for a cell; nothing for other data and for images held out."""
+    if scope != Scope(paper.DATA) or cell.ipc is None:
+        return None
+    return paper.TABLE1.get((cell.method, cell.ipc))
+
+
+def _table1_row(cell: Cell, measured: Measured | None, scope: Scope) -> tuple[str, ...]:
+    theirs = paper_scores(cell, scope)
+    start = (str(cell.ipc or "all"), TITLES[cell.method], cell.recipe or UNKNOWN)
+    no = UNKNOWN
+    printed = (no, no) if theirs is None else (shown(theirs.accuracy), shown(theirs.nll))
+    if measured is None:
+        empty = (no, printed[0], no, no, no, printed[1], no, no, no)
+        return (*start, *empty, "not measured")
+    differences = (no, no)
+    if theirs is not None:
+        differences = (
+            accuracy_difference(measured, theirs.accuracy),
+            nll_difference(measured, theirs.nll),
+        )
+    accuracy, nll, kim = (shown(measured.score(name)) for name in ("accuracy", "nll", "nll_kim"))
+    ece, brier = (shown(measured.score(name), 3) for name in ("ece", "brier"))
+    ours = (accuracy, printed[0], differences[0], nll, kim, printed[1], differences[1], ece, brier)
+    return (*start, *ours, made_with(measured))
+
+
+def made_with(measured: Measured) -> str:
+    """Experts, updates, seeds and time of a cell, in a few words."""
+    content = measured.content
+    parts = []
+    if content["experts"] is not None:
+        experts = content["experts"]
+        parts += [f"{experts['num']} experts × {experts['epochs']} epochs"]
+        parts += [f"{content['coreset']['config']['steps']:,} updates"]
+    elif measured.cell.method == FULL:
+        parts.append(f"{content['protocol']['epochs']} epochs of SGHMC")
+    else:
+        parts.append("new images each seed")
+    parts.append(f"{measured.seeds} {'seed' if measured.seeds == 1 else 'seeds'}")
+    at_least = "" if content["duration"]["whole"] else "at least "
+    parts.append(at_least + clock(measured.seconds))
+    return ", ".join(parts)
+
+
+def order_sentences(found: Found) -> list[str]:
+    """Whether the methods come in the paper's order of accuracy, once a recipe and a size."""
+    sentences = []
+    for recipe in RECIPES:
+        for ipc in SIZES:
+            cells = [
+                Cell("table1", method, ipc, None if method == "random" else recipe)
+                for method in paper.ORDER
+            ]
+            if not all(cell in found for cell in cells):
+                continue
+            means = {cell.method: found[cell].score("accuracy").mean for cell in cells}
+            ordered = sorted(means, key=means.__getitem__)
+            order = " < ".join(f"{TITLES[method]} {means[method]:.1f}" for method in ordered)
+            same = "the paper's order" if tuple(ordered) == paper.ORDER else "not the paper's order"
+            sentences.append(f"{ipc} a class, recipe `{recipe}`: {order}; {same}.")
+    return sentences
+
+
+def dsa_table(without: Found, with_dsa: Found, scope: Scope) -> TextTable:
+    """Accuracy without augmentation, and with it from Table 1's cells."""
+    header = ("method", "recipe", *(f"ipc {ipc}" for ipc in SIZES))
+    groups = []
+    for table, found, name in (("dsa", without, "no DSA"), ("table1", with_dsa, "DSA")):
+        cells = rows_of(table, found)
+        kinds = dict.fromkeys(
+            (c.method, c.recipe) for c in cells if c.method in ("bpc-fkl", "fbpc")
+        )
+        rows = []
+        for method, recipe in kinds:
+            accuracies = (
+                _accuracy(Cell(table, method, ipc, recipe), found, scope) for ipc in SIZES
+            )
+            rows.append((f"{TITLES[method]} ({name})", str(recipe), *accuracies))
+        groups.append(rows)
+    return TextTable(header, groups)
+
+
+def _accuracy(cell: Cell, found: Found, scope: Scope) -> str:
+    """Accuracy, with the paper's in brackets."""
+    assert cell.ipc is not None  # this table has no row of the full data
+    theirs: Figure | None = None
+    if cell.dsa:
+        scores = paper_scores(cell, scope)
+        theirs = None if scores is None else scores.accuracy
+    elif scope == Scope(paper.DATA):
+        theirs = paper.WITHOUT_DSA[cell.method, cell.ipc]
+    ours = found[cell].score("accuracy") if cell in found else None
+    if theirs is None:
+        return UNKNOWN if ours is None else shown(ours)
+    if ours is None:
+        return f"{UNKNOWN} (paper {shown(theirs)})"
+    return f"{shown(ours)} (paper {shown(theirs)}: {verdict(ours, theirs, higher_is_better=True)})"
+
+
+def headline(found: Found, scope: Scope) -> TextTable:
+    """Table 1 in short: accuracy / NLL / Kim et al.'s NLL, and the paper's in brackets."""
+    header = ("", *(f"{ipc} a class" for ipc in SIZES))
+    cells = [cell for cell in rows_of("table1", found) if cell.method != FULL]
+    methods = list(TITLES)
+    kinds = sorted(
+        dict.fromkeys((cell.method, cell.recipe) for cell in cells),
+        key=lambda kind: methods.index(kind[0]),
+    )
+    rows = []
+    for method, recipe in kinds:
+        title = f"{TITLES[method]}, recipe `{recipe}`" if recipe else TITLES[method]
+        figures = (_short(Cell("table1", method, ipc, recipe), found, scope) for ipc in SIZES)
+        rows.append((title, *figures))
+    return TextTable(header, [rows])
+
+
+def _short(cell: Cell, found: Found, scope: Scope) -> str:
+    theirs = paper_scores(cell, scope)
+    ours = short_scores(found[cell]) if cell in found else UNKNOWN
+    if theirs is None:
+        return ours
+    return f"{ours} ({theirs.accuracy.mean:.2f} / {theirs.nll.mean:.2f})"
+
+
+def short_scores(measured: Measured) -> str:
+    """Accuracy / NLL / NLL of Kim et al., without their spread."""
+    accuracy, nll, kim = (measured.score(name).mean for name in ("accuracy", "nll", "nll_kim"))
+    return f"**{accuracy:.2f} / {nll:.2f} / {kim:.2f}**"

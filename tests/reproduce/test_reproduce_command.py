@@ -1,0 +1,259 @@
+"""`pseudocoreset reproduce` on the digits, shortened: all cells, again, interrupted, corrupt."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pseudocoreset import Pseudocoreset, named_protocol
+from pseudocoreset.cli import main
+from pseudocoreset.recipes import OWN
+from pseudocoreset.reproduce import measure as measuring
+from pseudocoreset.reproduce import run as running
+from pseudocoreset.reproduce.cells import SIZES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.page import MARK
+from pseudocoreset.reproduce.shipped import shipped_path
+
+SMALL = ["--data", "digits", "--num", "1", "--epochs", "2", "--steps", "1", "--seeds", "2"]
+SCOPE = Scope("digits")
+TINY = named_protocol("paper", epochs=2, every=1)
+
+
+@pytest.fixture(scope="module")
+def shortened():
+    patch = pytest.MonkeyPatch()
+    patch.setattr(measuring, "NET", "convnet:width=4")
+    patch.setattr(measuring, "PROTOCOL", TINY)
+    patch.setattr(measuring, "FULL_PROTOCOL", replace(TINY, epochs=1))
+    for key, recipe in OWN.items():
+        short = replace(recipe, gamma=2.0, from_epoch=1, covariance_steps=2)
+        patch.setitem(OWN, key, short)
+    yield
+    patch.undo()
+
+
+def run(*arguments: object, code: int = 0) -> None:
+    given = ["reproduce", *arguments, "--device", "cpu"]
+    assert main([str(argument) for argument in given]) == code
+
+
+@pytest.fixture(scope="module")
+def results(shortened, tmp_path_factory):
+    """All of table1, and its pictures, measured."""
+    out = tmp_path_factory.mktemp("reproduce") / "results"
+    run("table1", "pictures", *SMALL, "--out", out, "--quiet")
+    return out
+
+
+def copied(results: Path, tmp_path: Path) -> Path:
+    out = tmp_path / "results"
+    shutil.copytree(results, out)
+    return out
+
+
+def times(out: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in out.rglob("*.json")}
+
+
+def test_every_cell_is_measured_with_what_made_it(results):
+    stored = {path.name for path in (results / "table1" / "digits").glob("*.json")}
+    assert stored == {f"{cell.file_name}.json" for cell in cells_of("table1", "paper")}
+    content = json.loads((results / "table1" / "digits" / "fbpc-ipc10-paper.json").read_text())
+    assert content["cell"]["method"] == "fbpc"
+    assert len(content["seeds"]) == 2
+    assert content["accuracy"] == sum(seed["accuracy"] for seed in content["seeds"]) / 2
+    assert (content["experts"]["num"], content["experts"]["epochs"]) == (1, 2)
+    assert content["coreset"]["config"]["steps"] == 1
+    assert content["protocol"]["prior"] == TINY.prior
+    assert content["device"] == "cpu"
+    assert content["duration"]["distill_s"] > 0
+    assert content["duration"]["whole"]
+    assert {"nll", "nll_kim", "ece", "brier", "versions"} <= content.keys()
+
+
+def test_random_images_are_drawn_anew_for_each_seed_and_others_are_not(results):
+    cells = results / "table1" / "digits"
+    random = json.loads((cells / "random-ipc1.json").read_text())
+    assert len(set(random["fingerprints"])) == 2
+    assert [signs["seed"] for signs in random["samplers"]] == [0, 1]
+    assert len(json.loads((cells / "fbpc-ipc1-paper.json").read_text())["fingerprints"]) == 1
+
+
+def test_the_full_data_have_a_protocol_of_their_own(results):
+    full = json.loads((results / "table1" / "digits" / "full.json").read_text())
+    assert full["coreset"]["images"] == 1297
+    assert full["protocol"]["epochs"] == 1
+    assert "convnet:depth=2,width=4" in full["protocol"]["net"]
+
+
+def test_run_again_all_is_skipped(results, capsys):
+    before = times(results)
+    run("table1", "pictures", *SMALL, "--out", results)
+    shown = capsys.readouterr().out
+    assert shown.count("measured before") == len(cells_of("table1", "paper"))
+    assert shown.count("drawn before") == len(SIZES)
+    assert times(results) == before
+
+
+def test_the_table_is_rendered(results, capsys):
+    run("table1", "--out", results)
+    assert "Nothing is measured without --data" in capsys.readouterr().out
+    page = (results / "results.md").read_text()
+    assert page.startswith(MARK)
+    section = page[page.index("## digits") :]
+    assert "not measured" not in section
+    assert section.count("1 experts × 2 epochs, 1 updates, 2 seeds") == 12
+    assert "![FBPC, 50 a class](pictures/digits-fbpc-ipc50.png)" in section
+    latex = (results / "table1" / "digits.tex").read_text()
+    assert latex.count(r"\midrule") == 4
+    assert r"$\pm$" in latex
+
+
+def test_the_shipped_coreset_gives_the_cells_scores(results, tmp_path):
+    stored = results / "coresets" / "digits-fbpc-ipc10.safetensors"
+    assert stored.stat().st_size < 100 * 64 * 2 + 8000  # two bytes a pixel
+    cell = json.loads((results / "table1" / "digits" / "fbpc-ipc10-paper.json").read_text())
+    assert Pseudocoreset.load(stored).fingerprint == cell["fingerprints"][0]
+    given = ["evaluate", stored, "--data", "digits", "--seeds", 2, "--json", tmp_path / "scores"]
+    given += ["--epochs", 2, "--every", 1, "--device", "cpu", "--quiet"]
+    assert main([str(argument) for argument in given]) == 0
+    scores = json.loads((tmp_path / "scores").read_text())
+    assert [scores[name] for name in ("accuracy", "nll")] == [cell["accuracy"], cell["nll"]]
+
+
+def test_only_fbpc_is_shipped_unless_all_are_asked_for(results, tmp_path, capsys):
+    names = {path.name for path in (results / "coresets").iterdir()}
+    assert names == {f"digits-fbpc-ipc{ipc}.safetensors" for ipc in SIZES}
+    out = copied(results, tmp_path)
+    (tmp_path / "reproduce-work").symlink_to(results.parent / "reproduce-work")
+    (out / "table1" / "digits" / "bpc-fkl-ipc1-paper.json").unlink()
+    (out / "table1" / "digits" / "random-ipc1.json").unlink()
+    run("table1", *SMALL, "--out", out, "--cells", "bpc-fkl/1,random/*", "--keep-coresets")
+    assert capsys.readouterr().out.count("measured before") == 2
+    kept = {path.name for path in (out / "coresets").iterdir()} - names
+    assert kept == {"digits-bpc-fkl-ipc1.safetensors"}
+
+
+def test_the_tuned_coreset_is_the_one_that_is_shipped(results, tmp_path):
+    tuned, paper = Cell("table1", "fbpc", 1, "tuned"), Cell("table1", "fbpc", 1, "paper")
+    made_by = {
+        cell: Pseudocoreset.load(results / "coresets" / f"digits-fbpc-ipc{ipc}.safetensors")
+        for cell, ipc in ((paper, 1), (tuned, 10))
+    }
+
+    def shipped_after(cell, scope=SCOPE):
+        running._keep(cell, made_by[cell], scope, tmp_path, all_methods=False)
+        path = shipped_path(tmp_path, SCOPE, "fbpc", 1)
+        return Pseudocoreset.load(path).fingerprint if path.exists() else None
+
+    assert shipped_after(paper, Scope("digits", 100)) is None
+    assert shipped_after(paper) == made_by[paper].fingerprint
+    tuned.path(tmp_path, SCOPE).parent.mkdir(parents=True)
+    tuned.path(tmp_path, SCOPE).write_text("{}")
+    assert shipped_after(tuned) == made_by[tuned].fingerprint
+    assert shipped_after(paper) == made_by[tuned].fingerprint
+
+
+def test_interrupted_between_cells_it_goes_on(shortened, tmp_path, monkeypatch):
+    measure, made = running.measure, []
+
+    def interrupted(cell, work):
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(cell.name)
+        return measure(cell, work)
+
+    monkeypatch.setattr(running, "measure", interrupted)
+    options = [*SMALL, "--out", tmp_path / "results", "--cells", "fbpc/1,bpc-fkl/1,random/*"]
+    run("table1", *options, "--quiet", code=130)
+    cells = tmp_path / "results" / "table1" / "digits"
+    assert [path.name for path in sorted(cells.iterdir())] == [
+        "random-ipc1.json",
+        "random-ipc10.json",
+    ]
+    made.clear()
+    run("table1", *options, "--quiet", code=130)
+    assert made == ["random/50", "bpc-fkl/1"]
+    experts = list((tmp_path / "reproduce-work" / "digits").glob("experts-*/trajectory-*"))
+    before = [path.stat().st_mtime_ns for path in experts]
+    made.clear()
+    run("table1", *options, "--quiet")
+    assert made == ["fbpc/1"]
+    assert [path.stat().st_mtime_ns for path in experts] == before
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"format": 2}', '{"format": 1, "cell": {"method": "fbpc"}}']
+)
+def test_a_corrupt_cell_is_refused_by_name(results, tmp_path, capsys, text):
+    out = copied(results, tmp_path)
+    path = out / "table1" / "digits" / "random-ipc10.json"
+    path.write_text(text)
+    for more in (SMALL, ["--list", "--data", "digits"], []):
+        run("table1", *more, "--out", out, code=2)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert str(path) in line
+        assert "delete it to have it measured again" in line
+    assert path.read_text() == text
+
+
+def test_a_cell_of_other_scores_or_in_anothers_place_is_refused(results, tmp_path, capsys):
+    cells = copied(results, tmp_path) / "table1" / "digits"
+    one, other = cells / "fbpc-ipc10-paper.json", cells / "fbpc-ipc1-paper.json"
+    content = json.loads(one.read_text())
+    one.write_text(other.read_text())
+    run("table1", "--out", tmp_path / "results", code=2)
+    assert "fbpc-ipc10-paper.json" in capsys.readouterr().err
+    one.write_text(json.dumps(content | {"nll_kim": float("nan")}))
+    run("table1", "--out", tmp_path / "results", code=2)
+    assert "its nll_kim is nan" in capsys.readouterr().err
+
+
+def test_cells_of_other_data_are_not_mixed(results, tmp_path, capsys):
+    out = copied(results, tmp_path)
+    path = out / "table1" / "digits" / "random-ipc1.json"
+    content = json.loads(path.read_text())
+    content["coreset"]["data_fingerprint"] = "another"
+    path.write_text(json.dumps(content))
+    run("table1", *SMALL, "--out", out, "--cells", "random/1", code=2)
+    assert "was measured on other data" in capsys.readouterr().err
+
+
+def test_without_dsa_nothing_is_augmented_and_a_holdout_stands_apart(shortened, tmp_path):
+    out = tmp_path / "results"
+    run("dsa", *SMALL, "--out", out, "--cells", "fbpc/1", "--holdout", "100", "--quiet")
+    content = json.loads((out / "dsa" / "digits-holdout100" / "fbpc-ipc1-paper.json").read_text())
+    assert content["experts"]["dsa"] == content["coreset"]["config"]["dsa"] == "off"
+    assert (content["protocol"]["split"], content["protocol"]["images"]) == ("holdout", 100)
+    assert content["coreset"]["holdout"] == content["experts"]["holdout"] == 100
+    assert not (out / "coresets").exists()
+    assert "digits, scored on 100 held-out training images" in (out / "results.md").read_text()
+
+
+def test_the_list_says_what_is_measured_and_how_long_it_took(results, capsys):
+    run("--list", "--data", "digits", "--out", results)
+    shown = capsys.readouterr().out
+    assert "paper: 16 of 16 cells measured; 0:" in shown
+    assert "tuned: 4 of 16 cells measured" in shown  # random images and the full data
+    assert "paper: 0 of 6 cells measured; time unknown" in shown
+    assert "missing: bpc-rkl/1," in shown
+    assert "3 of 3 drawn" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["table2"], "'table2' can't be reproduced"),
+        (["table1", "--recipe", "best"], "--recipe best"),
+        (["table1", "--seeds", "0"], "--seeds 0"),
+        (["table1", "--steps", "-1"], "--steps -1"),
+        (["dsa", "--cells", "random/*"], "'random/*' is none of bpc-fkl/1"),
+        (["table1", "--num", "0", "--data", "digits", "--cells", "fbpc/1"], "--num 0"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments, says, tmp_path, capsys):
+    run(*arguments, "--out", tmp_path / "results", code=2)
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()

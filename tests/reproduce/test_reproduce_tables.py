@@ -1,0 +1,231 @@
+"""What is rendered of cells made by hand, and that the committed pages are what is rendered."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from pseudocoreset.reproduce import paper
+from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
+from pseudocoreset.reproduce.compare import nll_verdict, verdict
+from pseudocoreset.reproduce.page import MARK, page_path, readme_block, rendered, results_page
+from pseudocoreset.reproduce.paper import Figure
+from pseudocoreset.reproduce.stopwatch import Stopwatch
+from pseudocoreset.reproduce.stored import Measured, write_measured
+from pseudocoreset.reproduce.tables import dsa_table, headline, order_sentences, table1
+from pseudocoreset.reproduce.text_table import TextTable
+
+ROOT = Path(__file__).parent.parent.parent
+CIFAR10 = Scope("cifar10")
+
+
+def made(cell: Cell, accuracy: float, nll: float = 1.0, kim: float | None = None, std=0.1):
+    """A cell as if measured; accuracy and its spread in per cent."""
+    scores = {"accuracy": accuracy / 100, "nll": nll, "nll_kim": nll if kim is None else kim}
+    content = {**scores, "ece": 0.02, "brier": 0.5}
+    spreads = {"accuracy": std / 100, "nll": 0.01, "nll_kim": 0.01, "ece": 0.0, "brier": 0.0}
+    content |= {f"{name}_std": value for name, value in spreads.items()}
+    size = cell.ipc or 5000
+    content |= {
+        "seeds": [scores] * 5,
+        "protocol": {"sampler": "sghmc", "epochs": 50, "temperature": 0.001, "weight_decay": 0.1},
+        "coreset": {"images": 10 * size, "config": {"steps": 1000}},
+        "experts": {"num": 20, "epochs": 30, "fingerprint": "f"} if cell.recipe else None,
+        "fingerprints": [f"{cell.file_name} by hand"],
+        "duration": {"experts_s": 600.0, "distill_s": 50.0, "evaluate_s": 10.0, "whole": True},
+        "device": "a device",
+    }
+    return Measured(cell, content)
+
+
+def fbpc(ipc=10, recipe="paper", table="table1"):
+    return Cell(table, "fbpc", ipc, recipe)
+
+
+def line_of(text: str, *starts: str) -> str:
+    (line,) = [row for row in text.splitlines() if row.startswith(f"| {' | '.join(starts)} |")]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("ours", "higher", "expected"),
+    [
+        (Figure(63.0, 0.3), True, "better"),
+        (Figure(62.7, 0.3), True, "within noise"),
+        (Figure(62.0, 0.3), True, "within noise"),
+        (Figure(61.8, 0.3), True, "missed"),
+        (Figure(61.8, 0.3), False, "better"),
+        (Figure(63.0, 0.3), False, "missed"),
+    ],
+)
+def test_verdicts_against_62_33_with_deviation_0_34(ours, higher, expected):
+    assert verdict(ours, Figure(62.33, 0.34), higher) == expected
+
+
+@pytest.mark.parametrize(
+    ("nll", "kim", "expected"),
+    [
+        (1.2, 1.25, "better"),
+        (1.2, 1.31, "within noise"),
+        (1.2, 1.40, "missed (only our NLL meets it)"),
+        (1.40, 1.2, "missed (only Kim et al.’s NLL meets it)"),
+        (1.4, 1.5, "missed"),
+    ],
+)
+def test_an_nll_is_met_only_when_both_definitions_meet_it(nll, kim, expected):
+    assert nll_verdict(made(fbpc(), 62.0, nll, kim), Figure(1.31, 0.02)) == expected
+
+
+def test_table1_shows_ours_beside_the_papers_and_marks_the_difference():
+    cells = [made(fbpc(), 60.0, 1.25, 1.5), made(fbpc(recipe="tuned"), 63.5, 1.1, 1.2)]
+    cells.append(made(Cell("table1", "full", None, None), 85.0))
+    text = table1({m.cell: m for m in cells}, CIFAR10).markdown()
+    row = line_of(text, "10", "FBPC", "paper")
+    assert "| 60.00 ± 0.10 | 62.33 ± 0.34 | −2.33 missed |" in row
+    assert "| 1.31 ± 0.02 | −0.06 / +0.19 missed (only our NLL meets it) |" in row
+    assert row.endswith("| 20 experts × 30 epochs, 1,000 updates, 5 seeds, 1:00 |")
+    tuned = line_of(text, "10", "FBPC", "tuned")
+    assert "+1.17 better" in tuned
+    assert "−0.21 / −0.11 better" in tuned
+    missing = line_of(text, "50", "BPC-fKL", "paper")
+    assert "64.74 ± 0.32" in missing
+    assert missing.endswith("| not measured |")
+    assert "85.00 ± 0.10 | – | – |" in line_of(text, "all", "All training images", "–")
+    assert "| 50 | FBPC | tuned |" not in text
+    assert {line.count("|") for line in text.splitlines()} == {14}
+
+
+def test_images_held_out_and_other_data_stand_beside_no_figure_of_the_paper():
+    measured = made(fbpc(), 60.0)
+    for scope in (Scope("cifar10", 5000), Scope("digits")):
+        text = table1({measured.cell: measured}, scope).markdown()
+        assert "62.33" not in text
+        assert "missed" not in text
+
+
+def test_dsa_takes_its_row_with_augmentation_from_table1():
+    without, augmented = made(fbpc(table="dsa"), 50.0), made(fbpc(), 62.5)
+    found = {without.cell: without}
+    text = dsa_table(found, {augmented.cell: augmented}, CIFAR10).markdown()
+    assert "50.00 ± 0.10 (paper 55.07 ± 1.30: missed)" in line_of(text, "FBPC (no DSA)", "paper")
+    assert "62.50 ± 0.10 (paper 62.33 ± 0.34: within noise)" in line_of(text, "FBPC (DSA)", "paper")
+    assert "– (paper 37.26 ± 1.65)" in line_of(text, "BPC-fKL (no DSA)", "paper")
+
+
+def test_the_order_of_methods_is_said_where_all_are_measured():
+    accuracies = {"random": 30.0, "bpc-rkl": 38.0, "bpc-fkl": 56.0, "fbpc": 62.0}
+    for ipc, swapped in ((10, {}), (50, {"bpc-rkl": 20.0})):
+        found = {}
+        for method, accuracy in (accuracies | swapped).items():
+            cell = Cell("table1", method, ipc, None if method == "random" else "paper")
+            found[cell] = made(cell, accuracy)
+        (sentence,) = order_sentences(found)
+        if swapped:
+            assert "BPC-rKL 20.0 < Random 30.0" in sentence
+            assert sentence.endswith("not the paper's order.")
+        else:
+            assert sentence.endswith("FBPC 62.0; the paper's order.")
+    del found[cell]
+    assert order_sentences(found) == []
+
+
+def test_the_headline_is_short():
+    measured = made(fbpc(), 60.0, 1.25, 1.5)
+    text = headline({measured.cell: measured}, CIFAR10).markdown()
+    assert "**60.00 / 1.25 / 1.50** (62.33 / 1.31)" in line_of(text, "FBPC, recipe `paper`")
+    assert "– (35.45 / 3.79)" in text
+
+
+def test_latex_escapes_what_it_must():
+    table = TextTable(("a & b", "%"), [[("1 ± 2", "x_y")], [("−3 × 4", "–")]])
+    text = table.latex("50 % of {all}", "tab:x")
+    assert r"\caption{50 \% of \{all\}}" in text
+    assert r"a \& b & \% \\" in text
+    assert r"1 $\pm$ 2 & x\_y \\" in text
+    assert r"$-$3 $\times$ 4 & -- \\" in text
+    assert text.count(r"\midrule") == 2
+
+
+def stored(out: Path, *cells: Measured, scope: Scope = CIFAR10) -> None:
+    for measured in cells:
+        write_measured(measured.cell.path(out, scope), measured)
+
+
+def test_everything_is_rendered_from_the_stored_cells(tmp_path):
+    out = tmp_path / "results"
+    stored(out, made(fbpc(), 60.0, 1.25, 1.5), made(fbpc(table="dsa"), 50.0))
+    stored(out, made(fbpc(), 59.0), scope=Scope("cifar10", 5000))
+    (out / "notes.md").write_text("## What was tried\n\nThis and that.\n")
+    (tmp_path / "README.md").write_text("a\n<!-- table1 -->\nold\n<!-- /table1 -->\nb\n")
+    texts = rendered(out)
+    names = {str(path.relative_to(tmp_path)) for path in texts}
+    tex = {"table1/cifar10.tex", "table1/cifar10-holdout5000.tex", "dsa/cifar10.tex"}
+    assert names == {"README.md", "results/results.md"} | {f"results/{name}" for name in tex}
+    page = texts[out / "results.md"]
+    assert "60.00 ± 0.10" in page
+    assert "scored on 5,000 held-out training images" in page
+    assert "(nor is SGHMC augmented)" in page
+    assert "100 images: temperature 1.0 × 10⁻³, weight decay 0.1" in page
+    assert page.endswith("This and that.\n")
+    readme = texts[tmp_path / "README.md"]
+    assert readme.startswith("a\n<!-- table1 -->\nCIFAR-10")
+    assert readme.endswith("<!-- /table1 -->\nb\n")
+    assert "old" not in readme
+    assert "60.00" in readme
+
+
+def test_a_page_that_this_program_did_not_write_is_left_alone(tmp_path):
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    page.write_text("my own page")
+    assert page_path(tmp_path / "results") == tmp_path / "results" / "results.md"
+    page.write_text(f"{MARK}\nold")
+    assert page_path(tmp_path / "results") == page
+    assert "[../results](../results)" in results_page(tmp_path / "results", page)
+
+
+def test_the_committed_pages_are_what_the_committed_results_give():
+    texts = rendered(ROOT / "results")
+    assert {ROOT / "docs" / "results.md", ROOT / "README.md"} <= texts.keys()
+    for path, text in texts.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run `pseudocoreset reproduce`"
+    assert readme_block(ROOT / "results") in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_cells_are_chosen_by_patterns_and_each_once():
+    names = [cell.name for cell in chosen_cells(["table1"], "paper", "fbpc/10, random/*,full/*")]
+    assert names == ["random/1", "random/10", "random/50", "fbpc/10", "full/all"]
+    both = chosen_cells(["table1", "pictures"], "paper", None)
+    assert len(both) == len(set(both)) == 16
+    assert {cell.recipe for cell in cells_of("table1", "tuned")} == {None, "tuned"}
+
+
+def test_the_papers_figures_are_of_the_cells_of_its_tables():
+    cells = {(c.method, c.ipc) for c in cells_of("table1", "paper") if c.ipc is not None}
+    assert paper.TABLE1.keys() == cells
+    assert paper.WITHOUT_DSA.keys() == {(c.method, c.ipc) for c in cells_of("dsa", "paper")}
+
+
+def test_a_cell_names_itself_in_its_file(tmp_path):
+    cell = fbpc()
+    path = cell.path(tmp_path, CIFAR10)
+    assert path == tmp_path / "table1" / "cifar10" / "fbpc-ipc10-paper.json"
+    write_measured(path, made(cell, 60.0))
+    assert json.loads(path.read_text())["cell"] == asdict(cell)
+
+
+def test_a_stopwatch_adds_up_and_owns_up(tmp_path):
+    path = tmp_path / "seconds.json"
+    with pytest.raises(KeyboardInterrupt), Stopwatch(path):
+        raise KeyboardInterrupt
+    first = Stopwatch(path)
+    assert first.seconds > 0
+    assert first.whole
+    with Stopwatch(path) as second:
+        pass
+    assert second.seconds > first.seconds
+    Stopwatch(path).__enter__()  # and killed
+    with Stopwatch(path) as last:
+        pass
+    assert not last.whole
