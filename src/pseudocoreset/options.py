@@ -28,7 +28,9 @@ class Parser(ArgumentParser):
             r"\1",
             text,
         )
-        text = re.sub(r"\b(quickstart|experts|distill|evaluate|sample|predict)\.(\w+)", r"\2", text)
+        text = re.sub(
+            r"\b(plan\.)?(quickstart|experts|distill|evaluate|sample|predict)\.(\w+)", r"\3", text
+        )
         raise UserError(f"{text.rstrip('.')}: see `{self.prog.replace(' [options]', '')} --help`.")
 
 
