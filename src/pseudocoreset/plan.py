@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from pseudocoreset.coreset import Pseudocoreset, versions
 from pseudocoreset.data import ImageData, Split
 from pseudocoreset.distill import distill
 from pseudocoreset.engine.device import choose_device, device_name
+from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.evaluation.predictive import TEST_BATCH
@@ -40,6 +41,8 @@ BUDGET_S = 5.0
 LEAST_UPDATES = 3
 FEW_STEPS = 4
 """Steps of an expert's epoch where it is measured."""
+MANY_EPOCHS = 100
+"""No more epochs than this are measured."""
 FEW_EPOCHS = 10
 """Epochs of a chain where it is measured first."""
 HELD = 1e-9
@@ -103,16 +106,19 @@ def plan_experts(
     )
     number = settings.num if place.type == "cuda" else 1
 
-    def run(epochs: int) -> None:
+    def run(epochs: int, watch: Progress = SILENT) -> None:
         short = replace(settings, num=number, epochs=epochs, from_epoch=0)
-        with tempfile.TemporaryDirectory() as folder:
-            train_experts(part, net, folder, short, device=device)
+        with tempfile.TemporaryDirectory() as folder, suppress(Enough):
+            train_experts(part, net, folder, short, device=device, progress=watch)
 
     peak = PeakMemory(place)
     cold, warm = (_timed(lambda: run(1), place) for _ in range(2))
-    epochs = 1 + _as_many_as(BUDGET_S / warm)
-    longer = _timed(lambda: run(epochs), place)
-    step_s = seconds_a_step((number * few, warm), (number * few * epochs, longer))
+    watch = Stopwatch(place, 2 * number, BUDGET_S)
+    run(MANY_EPOCHS, watch)
+    # Side by side or one by one, as many epochs as there are experts are a round.
+    done = watch.durations[number:]
+    rounds = [sum(done[i : i + number]) for i in range(0, len(done) - number + 1, number)]
+    step_s = median(rounds) / (number * few)
     # Begun and stored, and scored in the end by forward passes, which are a third of a step.
     around = max(0.0, warm - number * few * step_s) / number + len(data.test) / batch * step_s / 3
     kept = settings.epochs - settings.from_epoch + 1
@@ -126,12 +132,12 @@ def plan_experts(
         step="epochs",
         steps=settings.num * settings.epochs,
         step_s=steps * step_s,
-        measured_steps=number * epochs,
+        measured_steps=len(done),
         device=device_name(place),
         notes=[
             f"disk: {settings.num} experts × {kept} snapshots × {snapshot / 2**20:.2f} MiB; "
             "--half and a later --from-epoch keep less",
-            f"an epoch is {steps} steps and was measured as {few}",
+            f"an epoch is {steps} steps, of which {few} were measured each time",
         ],
     )
 
@@ -176,7 +182,7 @@ def plan_distill(
         networks = [_network(net, data) for net in specs or given or ["convnet"]]
     whole, durations = time.perf_counter() - begun, watch.durations
     # A run of one update has no other than the first.
-    step_s = fmean(durations[1:] or durations or [0.0])
+    step_s = median(durations[1:] or durations or [0.0])
     notes += _map_note(watch.figures[1:])
     image = data.channels * data.image_size**2 * 4
     return Plan(
