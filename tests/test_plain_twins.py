@@ -1,21 +1,16 @@
 """The benchmark's plain twins compute what the package does: on a CPU, one seed, to rounding."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
+import plain
 from pseudocoreset import DistillSettings, ExpertSettings, distill, evaluate, train_experts
 from pseudocoreset.augment import KINDS, Augmentation
 from pseudocoreset.divergences import METHODS, make_divergence
 from pseudocoreset.posterior import named_protocol
 from small_world import NET, make_context, make_data, make_points, make_rng, make_store
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-
-import plain
 
 CPU = torch.device("cpu")
 
