@@ -35,8 +35,9 @@ def test_the_example_runs(tmp_path):
 
 
 def test_the_commands_on_real_data_are_accepted():
-    (commands,) = [block for block in blocks("sh") if "pseudocoreset experts" in block]
-    for line in commands.strip().splitlines():
+    run, plan = (block for block in blocks("sh") if block.startswith("pseudocoreset "))
+    assert "pseudocoreset plan distill" in plan
+    for line in (run + plan).strip().splitlines():
         name, *arguments = line.split()
         assert name == "pseudocoreset"
         make_parser().parse_args(arguments)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -115,10 +115,11 @@ def plan_experts(
     cold, warm = (_timed(lambda: run(1), place) for _ in range(2))
     watch = Stopwatch(place, 2 * number, BUDGET_S)
     run(MANY_EPOCHS, watch)
-    # Side by side or one by one, as many epochs as there are experts are a round.
+    # One by one or side by side, what follows the first round is so many epochs. The mean, not the
+    # median: what a busy machine takes away now, it will take away then.
     done = watch.durations[number:]
-    rounds = [sum(done[i : i + number]) for i in range(0, len(done) - number + 1, number)]
-    step_s = median(rounds) / (number * few)
+    done = done[: len(done) // number * number]  # side by side, it may end within a round
+    step_s = fmean(done) / few
     # Begun and stored, and scored in the end by forward passes, which are a third of a step.
     around = max(0.0, warm - number * few * step_s) / number + len(data.test) / batch * step_s / 3
     kept = settings.epochs - settings.from_epoch + 1
@@ -182,7 +183,7 @@ def plan_distill(
         networks = [_network(net, data) for net in specs or given or ["convnet"]]
     whole, durations = time.perf_counter() - begun, watch.durations
     # A run of one update has no other than the first.
-    step_s = median(durations[1:] or durations or [0.0])
+    step_s = fmean(durations[1:] or durations or [0.0])
     notes += _map_note(watch.figures[1:])
     image = data.channels * data.image_size**2 * 4
     return Plan(
