@@ -36,9 +36,9 @@ def test_the_example_runs(tmp_path):
     assert (tmp_path / "coreset.safetensors").exists()
 
 
-@pytest.mark.parametrize("first", ["experts", "reproduce"])
+@pytest.mark.parametrize("first", ["experts", "reproduce", "plan"])
 def test_the_commands_on_real_data_are_accepted(first):
-    (commands,) = [block for block in blocks("sh") if f"pseudocoreset {first}" in block]
+    (commands,) = [block for block in blocks("sh") if block.startswith(f"pseudocoreset {first}")]
     for line in commands.strip().splitlines():
         name, *arguments = line.split()
         assert name == "pseudocoreset"

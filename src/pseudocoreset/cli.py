@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pseudocoreset import commands
@@ -53,12 +53,19 @@ def make_parser() -> Parser:
     subcommands = parser.add_subcommands(required=True, dest="command")
     makers = (_quickstart, _experts, _distill, _evaluate, _sample, _predict, _report, _info)
     for make in (*makers, _reproduce):
-        command = Parser(prog=f"pseudocoreset {make.__name__[1:]}", description=make.__doc__)
-        make(command)
-        add_options(command, CommonOptions)
-        command.add_argument("--config", action="config", help="a YAML file of options")
-        subcommands.add_subcommand(make.__name__[1:], command, help=make.__doc__)
+        _add_command(subcommands, "pseudocoreset", make.__name__[1:], make)
+    plan = Parser(prog="pseudocoreset plan", description=_plan.__doc__)
+    subcommands.add_subcommand("plan", plan, help=_plan.__doc__)
+    _plan(plan)
     return parser
+
+
+def _add_command(subcommands: Any, prog: str, name: str, make: Callable[[Parser], None]) -> None:
+    command = Parser(prog=f"{prog} {name}", description=make.__doc__)
+    make(command)
+    add_options(command, CommonOptions)
+    command.add_argument("--config", action="config", help="a YAML file of options")
+    subcommands.add_subcommand(name, command, help=make.__doc__)
 
 
 def _quickstart(command: Parser) -> None:
@@ -66,11 +73,11 @@ def _quickstart(command: Parser) -> None:
     command.add_argument("--out", type=str, default="quickstart", help="folder of the results")
 
 
-def _experts(command: Parser) -> None:
+def _experts(command: Parser, planned: bool = False) -> None:
     """Train networks on the whole data and keep snapshots."""
     add_options(command, DataOptions)
     command.add_argument("--net", type=str, default="convnet", help=NET_HELP)
-    command.add_argument("--out", type=str, required=True, help="folder of the expert store")
+    command.add_argument("--out", type=str, required=not planned, help="folder of the expert store")
     add_options(command, ExpertSettings)
     command.add_argument(
         "--from-replay",
@@ -79,7 +86,7 @@ def _experts(command: Parser) -> None:
     )
 
 
-def _distill(command: Parser) -> None:
+def _distill(command: Parser, planned: bool = False) -> None:
     """Make a coreset."""
     add_options(command, DataOptions)
     command.add_argument(
@@ -88,7 +95,7 @@ def _distill(command: Parser) -> None:
     command.add_argument(
         "--experts", action="append", type=SEVERAL, help="an expert store; one a network"
     )
-    command.add_argument("--out", type=str, required=True, help="folder of the run")
+    command.add_argument("--out", type=str, required=not planned, help="folder of the run")
     titles = {name: f"options of {', '.join(methods)}" for name, methods in USED_BY.items()}
     add_options(command, DistillSettings, none="the recipe's", titles=titles)
     command.add_argument(
@@ -96,9 +103,10 @@ def _distill(command: Parser) -> None:
     )
 
 
-def _evaluate(command: Parser) -> None:
+def _evaluate(command: Parser, planned: bool = False) -> None:
     """Sample a coreset's posterior and score it."""
-    command.add_argument("coreset", type=str, help="a coreset, or a set made elsewhere")
+    if not planned:
+        command.add_argument("coreset", type=str, help="a coreset, or a set made elsewhere")
     add_options(command, DataOptions)
     command.add_argument("--seeds", type=int, default=5, help="posteriors to sample")
     command.add_argument("--split", type=str, default="test", help="test or holdout")
@@ -154,6 +162,32 @@ def _reproduce(command: Parser) -> None:
     command.add_argument(
         "--keep-coresets", action="store_true", help="store all coresets, not FBPC's alone"
     )
+
+
+def _plan(command: Parser) -> None:
+    """Say what experts, distill or evaluate would take: disk, memory, time."""
+    subcommands = command.add_subcommands(required=True, dest="command")
+    for make in (_plan_experts, _plan_distill, _plan_evaluate):
+        _add_command(subcommands, "pseudocoreset plan", make.__name__[6:], make)
+
+
+def _plan_experts(command: Parser) -> None:
+    """What `experts` with these options would take."""
+    _experts(command, planned=True)
+    command.add_argument("--json", type=str | None, help="write the plan to this file")
+
+
+def _plan_distill(command: Parser) -> None:
+    """What `distill` with these options would take; experts may still be missing."""
+    _distill(command, planned=True)
+    command.add_argument("--json", type=str | None, help="write the plan to this file")
+
+
+def _plan_evaluate(command: Parser) -> None:
+    """What `evaluate` with these options would take; the coreset may still be missing."""
+    command.add_argument("coreset", type=str, nargs="?", help="a coreset; default: random images")
+    command.add_argument("--ipc", type=int, default=10, help="images per class of random images")
+    _evaluate(command, planned=True)
 
 
 def _add_sampling(command: Parser) -> None:

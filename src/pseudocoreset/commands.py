@@ -1,8 +1,9 @@
 """What each command does, and what it tells the person."""
 
+import time
 from argparse import Namespace
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pseudocoreset.evaluation.own_images import predict_files
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.nets import make_net
 from pseudocoreset.options import CommonOptions, DataOptions, as_list, pick
+from pseudocoreset.plan import Plan, plan_distill, plan_evaluate, plan_experts
 from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_posterior
 from pseudocoreset.quickstart import quickstart as run_quickstart
 from pseudocoreset.report import print_scores, read_run, write_report
@@ -68,10 +70,7 @@ def experts(given: Namespace) -> None:
 def distill(given: Namespace) -> None:
     """Make a coreset, and its page."""
     data = _load(given)
-    stores = [ExpertStore.open(path) for path in as_list(given.experts)]
-    nets = as_list(given.net)
-    if stores and nets:
-        stores, nets = _match(stores, nets, data), []
+    stores, nets = _stores_and_nets(given, data)
     if given.tensorboard:
         require_tensorboard()
     out = Path(given.out)
@@ -204,6 +203,53 @@ def reproduce(given: Namespace) -> None:
             say(f"\n{markdown_of(name, out, scope)}")
 
 
+def plan(given: Namespace) -> None:
+    """Say what a command would take."""
+    started = time.process_time()  # what Python and the libraries took to begin
+    begun = time.perf_counter()
+    options = getattr(given, given.command)
+    data = _load(options)
+    before = started + time.perf_counter() - begun
+    planned = _PLANS[given.command](options, data)
+    planned = replace(planned, once_s=planned.once_s + before)
+    if options.json is not None:
+        write_json(Path(options.json), planned.as_json())
+    if not options.quiet:
+        print(planned.in_words())
+
+
+def _plan_experts(given: Namespace, data: ImageData) -> Plan:
+    if given.from_replay is not None:
+        raise UserError("--from-replay trains nothing that could be planned: leave it out.")
+    return plan_experts(data, given.net, pick(ExpertSettings, given), device=given.device)
+
+
+def _plan_distill(given: Namespace, data: ImageData) -> Plan:
+    stores, nets = _stores_and_nets(given, data)
+    settings = pick(DistillSettings, given)
+    return plan_distill(data, stores, settings, nets=nets, device=given.device)
+
+
+def _plan_evaluate(given: Namespace, data: ImageData) -> Plan:
+    if given.coreset is not None:
+        coreset = foreign.read_coreset(Path(given.coreset), data, given.net)
+    else:
+        settings = DistillSettings(method="random", ipc=given.ipc)
+        coreset = make_coreset(data, settings=settings, net=given.net, device="cpu")
+    return plan_evaluate(
+        coreset,
+        data,
+        given.net,
+        _protocol(given),
+        seeds=given.seeds,
+        split=given.split,
+        device=given.device,
+    )
+
+
+_PLANS = {"experts": _plan_experts, "distill": _plan_distill, "evaluate": _plan_evaluate}
+
+
 def _load(given: Namespace) -> ImageData:
     """The data, with a bar for each folder of image files that is decoded."""
     options = pick(DataOptions, given)
@@ -230,6 +276,13 @@ def _progress(given: Namespace) -> Progress:
 def _protocol(given: Namespace) -> Protocol:
     changes: dict[str, Any] = {f.name: getattr(given, f.name) for f in fields(Protocol)}
     return named_protocol(given.protocol, **changes)
+
+
+def _stores_and_nets(given: Namespace, data: ImageData) -> tuple[list[ExpertStore], list[str]]:
+    """The experts, with their own networks; or the networks alone."""
+    stores = [ExpertStore.open(path) for path in as_list(given.experts)]
+    nets = as_list(given.net)
+    return (_match(stores, nets, data), []) if stores and nets else (stores, nets)
 
 
 def _match(stores: list[ExpertStore], nets: list[str], data: ImageData) -> list[ExpertStore]:

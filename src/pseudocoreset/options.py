@@ -30,7 +30,9 @@ class Parser(ArgumentParser):
             text,
         )
         text = re.sub(
-            r"\b(quickstart|experts|distill|evaluate|sample|predict|reproduce)\.(\w+)", r"\2", text
+            r"\b(plan\.)?(quickstart|experts|distill|evaluate|sample|predict|reproduce)\.(\w+)",
+            r"\3",
+            text,
         )
         raise UserError(f"{text.rstrip('.')}: see `{self.prog.replace(' [options]', '')} --help`.")
 

@@ -107,7 +107,9 @@ def slow_update(
     if isotropic:
         psi_x = psi_u = [torch.ones(len(chosen), context.net.classes, dtype=dtype) for _ in draws]
     else:
-        psi_x = _variance(context, x, views, settings.lr_x, _real_batches(context, dtype, rng.beside()))
+        psi_x = _variance(
+            context, x, views, settings.lr_x, _real_batches(context, dtype, rng.beside())
+        )
         order = torch.randperm(size, generator=generator) if in_batches else None
         batches = _coreset_batches(context, coreset, order, rng)
         psi_u = _variance(context, u, views, settings.lr_u, batches)

@@ -1,0 +1,344 @@
+"""The plain twins: what the package does fast, written as one would write it without its engine.
+
+Ordinary eager PyTorch: modules, `torch.optim` with its defaults, `F.cross_entropy`, data on the
+device, samples in one batch where that is the obvious way; nothing is captured, compiled or fused.
+Of the augmentation only the kind that was drawn is computed. From the package come the networks,
+the reading of snapshots and images, and figures such as the number of a student's steps.
+
+Random numbers are drawn in the package's order, so that on a CPU one seed gives both the same
+update (on CUDA the kind of augmentation is drawn on the host, as nobody would wait for the device
+there). The whole coreset is one batch, as in the paper's settings for CIFAR-10.
+"""
+
+from math import pi
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from pseudocoreset import augment
+from pseudocoreset.augment import Augmentation
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data import ImageData
+from pseudocoreset.divergences import Context, Points
+from pseudocoreset.divergences.weight_space import draw_segment
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.experts import ExpertSettings
+from pseudocoreset.nets import Net, Weights, make_net
+from pseudocoreset.nets.convnet import ConvNet
+from pseudocoreset.posterior import Protocol
+
+LOOK = 10  # Adam steps between two looks at the loss
+
+
+class Change(NamedTuple):
+    """One augmentation: its kind, and seven numbers in [0, 1) an image."""
+
+    kind: str | None
+    unit: Tensor
+
+
+def draw_change(augmentation: Augmentation, number: int, rng: Rng) -> Change:
+    """Draw a kind, and its parameters for `number` images."""
+    device = rng.device.device
+    host = rng.device if device.type == "cpu" else rng.host
+    kinds = augmentation.kinds or (None,)
+    chosen = int(torch.randint(len(kinds), (1,), generator=host))
+    return Change(kinds[chosen], torch.rand(7, number, generator=rng.device, device=device))
+
+
+def changed(images: Tensor, change: Change) -> Tensor:
+    """The images under an augmentation."""
+    kind, unit = change
+    size = images.shape[-1]
+    if kind == "color":
+        brightness, saturation, contrast = unit[:3].view(3, -1, 1, 1, 1)
+        images = images + (brightness - 0.5) * augment.BRIGHTNESS
+        grey = images.mean(1, keepdim=True)
+        images = (images - grey) * (saturation * augment.SATURATION) + grey
+        mean = images.mean((1, 2, 3), keepdim=True)
+        return (images - mean) * (contrast + augment.CONTRAST) + mean
+    if kind == "cutout":
+        side = int(size * augment.CUTOUT + 0.5)
+        first = torch.floor(unit[:2] * (size + 1 - side % 2)) - side // 2
+        place = torch.arange(size, device=images.device)
+        inside = (place >= first[:, :, None]) & (place < first[:, :, None] + side)
+        return images * ~(inside[0, :, None, :, None] & inside[1, :, None, None, :])
+    if kind == "flip":
+        return torch.where((unit[2] < 0.5).view(-1, 1, 1, 1), images.flip(3), images)
+    if kind is None:
+        return images
+    warp = torch.zeros(len(images), 2, 3, device=images.device)
+    warp[:, 0, 0] = warp[:, 1, 1] = 1
+    if kind == "crop":
+        reach = int(size * augment.CROP + 0.5)
+        shift = torch.floor(unit[:2] * (2 * reach + 1)) - reach
+        warp[:, :, 2] = shift.T * 2 / (size - 1)
+    elif kind == "scale":
+        low, high = 1 / augment.SCALE, augment.SCALE
+        warp[:, 0, 0], warp[:, 1, 1] = low + unit[3:5] * (high - low)
+    elif kind == "rotate":
+        angle = (unit[5] * 2 - 1) * (augment.ROTATE * pi / 180)
+        warp[:, 0, 0] = warp[:, 1, 1] = angle.cos()
+        warp[:, 0, 1], warp[:, 1, 0] = -angle.sin(), angle.sin()
+    grid = F.affine_grid(warp.to(images.dtype), list(images.shape), align_corners=True)
+    return F.grid_sample(images, grid, align_corners=True)
+
+
+def augmented(images: Tensor, augmentation: Augmentation, rng: Rng) -> Tensor:
+    """Draw and apply."""
+    if not augmentation.kinds:
+        return images
+    return changed(images, draw_change(augmentation, len(images), rng))
+
+
+def build(net: Net) -> nn.Module:
+    """A module that runs layer by layer: the package's ConvNet has kernels of its own on CUDA."""
+    module = net.build()
+    if isinstance(module, ConvNet):
+        module.forward = lambda images: module.classifier(module.features(images).flatten(1))
+    return module
+
+
+@torch.no_grad()
+def load(module: nn.Module, net: Net, weights: Weights) -> None:
+    """Give the module these weights; the benchmark's networks have no buffers."""
+    for name, value in net.unflatten(weights.params).items():
+        module.get_parameter(name).copy_(value)
+
+
+def step(
+    module: nn.Module, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor
+) -> Tensor:
+    """One training step; its loss."""
+    loss = F.cross_entropy(module(images), labels)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return loss.detach()
+
+
+class PlainUpdates:
+    """Updates of all methods; modules are built once and loaded anew for each update."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.expert, self.student, self.walker = (
+            build(context.net).to(context.device) for _ in range(3)
+        )
+
+    def update(self, method: str, coreset: Points, rng: Rng, map_steps: int = 0) -> Tensor:
+        """The gradient of the images; FBPC's MAP solution takes `map_steps` steps."""
+        if method.startswith("fbpc"):
+            return self._fbpc(coreset, rng, map_steps, isotropic=method == "fbpc-isotropic")
+        return {"bpc-fkl": self._fkl, "bpc-rkl": self._rkl, "bpc-w": self._w}[method](coreset, rng)
+
+    def _fbpc(self, coreset: Points, rng: Rng, map_steps: int, isotropic: bool) -> Tensor:
+        context, settings = self.context, self.context.settings
+        changes = [self._draw(coreset, rng) for _ in range(settings.draws)]
+        snapshot = context.experts.draw(settings.from_epoch, rng, context.device)
+        load(self.expert, context.net, snapshot)
+        self._train_to_map(coreset, rng, map_steps)
+        images = coreset.images.detach().requires_grad_()
+        views = [changed(images, change) for change in changes]
+        if isotropic:
+            variances = [torch.ones((), device=context.device).expand(len(views))] * 2
+        else:
+            number, beside = settings.covariance_steps * settings.real_batch, rng.beside()
+            order = torch.randint(
+                len(context.real.split), (number,), generator=beside.device, device=context.device
+            )
+            real = (context.real({}, index) for index in order.split(settings.real_batch))
+            own = (coreset for _ in range(settings.covariance_steps))
+            variances = [
+                self._variance(self.expert, views, settings.lr_x, real, beside),
+                self._variance(self.student, views, settings.lr_u, own, rng),
+            ]
+        losses = []
+        for module, variance in zip((self.expert, self.student), variances, strict=True):
+            losses.append(
+                sum(
+                    self._likelihood(module(view), psi, coreset.labels, rng)
+                    for view, psi in zip(views, variance, strict=True)
+                )
+                / len(views)
+            )
+        (gradient,) = torch.autograd.grad(losses[0] - losses[1], images)
+        return gradient
+
+    def _train_to_map(self, coreset: Points, rng: Rng, steps: int) -> None:
+        load(self.student, self.context.net, self.context.net.init(rng.device))
+        optimiser = torch.optim.Adam(self.student.parameters(), lr=self.context.settings.lr_map)
+        total = 0.0
+        for number in range(steps):
+            images = augmented(coreset.images, self.context.augmentation, rng)
+            total = total + step(self.student, optimiser, images, coreset.labels)
+            if number % LOOK == LOOK - 1:
+                float(total)  # where it would be compared with γ
+                total = 0.0
+
+    def _variance(self, start: nn.Module, views, lr: float, batches, rng: Rng) -> list[Tensor]:
+        """Of the outputs at each view, over SGD steps from `start`."""
+        self.walker.load_state_dict(start.state_dict())
+        optimiser = torch.optim.SGD(self.walker.parameters(), lr=lr)
+        outputs = [[] for _ in views]
+        for images, labels in batches:
+            step(self.walker, optimiser, augmented(images, self.context.augmentation, rng), labels)
+            with torch.no_grad():
+                for kept, view in zip(outputs, views, strict=True):
+                    kept.append(self.walker(view))
+        return [torch.stack(kept).var(0, correction=0) for kept in outputs]
+
+    def _likelihood(self, mean: Tensor, variance: Tensor, labels: Tensor, rng: Rng) -> Tensor:
+        samples = self.context.settings.samples
+        noise = torch.randn(
+            (samples, *mean.shape), generator=rng.device, device=mean.device, dtype=mean.dtype
+        )
+        outputs = mean + variance.sqrt() * noise
+        return F.cross_entropy(outputs.flatten(0, 1), labels.repeat(samples))
+
+    def _train_student(self, coreset: Points, start: Weights, rng: Rng) -> Tensor:
+        """SGD on the coreset from an expert's snapshot; the weights as one vector."""
+        load(self.student, self.context.net, start)
+        optimiser = torch.optim.SGD(self.student.parameters(), lr=self.context.settings.lr_student)
+        for _ in range(self.context.settings.student_steps):
+            images = augmented(coreset.images, self.context.augmentation, rng)
+            step(self.student, optimiser, images, coreset.labels)
+        return nn.utils.parameters_to_vector(self.student.parameters()).detach()
+
+    def _around(self, mean: Tensor, rng: Rng) -> dict[str, Tensor]:
+        noise = torch.randn(mean.shape, generator=rng.device, device=mean.device, dtype=mean.dtype)
+        return self.context.net.unflatten(mean + self.context.settings.noise * noise)
+
+    def _fkl(self, coreset: Points, rng: Rng) -> Tensor:
+        segment = draw_segment(self.context.experts, self.context, rng)
+        mean_u = self._train_student(coreset, segment.start, rng)
+        images = coreset.images.detach().requires_grad_()
+        samples = self.context.settings.samples
+        gradient = torch.zeros_like(images)
+        for _ in range(samples):
+            view = changed(images, self._draw(coreset, rng))
+            losses = [
+                F.cross_entropy(
+                    functional_call(self.student, self._around(mean, rng), (view,)), coreset.labels
+                )
+                for mean in (segment.target.params, mean_u)
+            ]
+            gradient += torch.autograd.grad(losses[0] - losses[1], images)[0]
+        return gradient / samples
+
+    def _rkl(self, coreset: Points, rng: Rng) -> Tensor:
+        settings, real = self.context.settings, self.context.real
+        segment = draw_segment(self.context.experts, self.context, rng)
+        mean_u = self._train_student(coreset, segment.start, rng)
+        change = self._draw(coreset, rng)
+        some = torch.randperm(len(real.split), generator=rng.device, device=self.context.device)
+        real_images, real_labels = real({}, some[: settings.likelihood_batch])
+        real_images = augmented(real_images, self.context.augmentation, rng)
+        images = coreset.images.detach().requires_grad_()
+        gradients, excess = [], []
+        for _ in range(settings.samples):
+            params = self._around(mean_u, rng)
+            view = changed(images, change)
+            loss_u = F.cross_entropy(functional_call(self.student, params, (view,)), coreset.labels)
+            gradients.append(torch.autograd.grad(-loss_u, images)[0])
+            with torch.no_grad():
+                loss_x = F.cross_entropy(
+                    functional_call(self.student, params, (real_images,)), real_labels
+                )
+            excess.append(settings.weight_u * loss_u.detach() - settings.weight_x * loss_x)
+        away = torch.stack(excess) - torch.stack(excess).mean()
+        return -torch.einsum("s,s...->...", away, torch.stack(gradients)) / (settings.samples - 1)
+
+    def _w(self, coreset: Points, rng: Rng) -> Tensor:
+        """One autograd graph through all of the student's steps."""
+        segment = draw_segment(self.context.experts, self.context, rng)
+        settings = self.context.settings
+        images = coreset.images.detach().requires_grad_()
+        theta = segment.start.params.detach().requires_grad_()
+        for change in [self._draw(coreset, rng) for _ in range(settings.student_steps)]:
+            params = self.context.net.unflatten(theta)
+            logits = functional_call(self.student, params, (changed(images, change),))
+            loss = F.cross_entropy(logits, coreset.labels)
+            (slope,) = torch.autograd.grad(loss, theta, create_graph=True)
+            theta = theta - settings.lr_student * slope
+        target = segment.target.params
+        distance = (theta - target).square().sum() / (segment.start.params - target).square().sum()
+        return torch.autograd.grad(distance, images)[0]
+
+    def _draw(self, coreset: Points, rng: Rng) -> Change:
+        return draw_change(self.context.augmentation, len(coreset.images), rng)
+
+
+class PlainExpert:
+    """An expert on the whole data."""
+
+    def __init__(
+        self, data: ImageData, net: str, settings: ExpertSettings, device: torch.device, seed: int
+    ) -> None:
+        self._data = data.to(device)
+        self._batch = min(settings.batch, len(data.train))
+        self._augmentation = Augmentation.parse(settings.dsa, data.mirror)
+        self._rng = Rng(device, seed)
+        self._rng.reseed(seed, "expert", 0)
+        network = _network(net, data)
+        self.module = build(network).to(device)
+        load(self.module, network, network.init(self._rng.device))
+        self._optimiser = torch.optim.SGD(self.module.parameters(), lr=settings.lr)
+
+    def epoch(self) -> None:
+        """As many whole batches as there are."""
+        data, number = self._data, len(self._data.train)
+        order = torch.randperm(number, generator=self._rng.device, device=self._rng.device.device)
+        for index in order[: number // self._batch * self._batch].split(self._batch):
+            images = data.normalisation.apply(data.train.images[index])
+            images = augmented(images, self._augmentation, self._rng)
+            step(self.module, self._optimiser, images, data.train.labels[index])
+
+
+def sghmc_scores(
+    coreset: Pseudocoreset, data: ImageData, protocol: Protocol, device: torch.device, seed: int
+) -> tuple[float, float]:
+    """One chain, and accuracy and NLL of its averaged predictions; coreset and data on `device`.
+
+    SGHMC is SGD with momentum 1 − α and weight decay λ, and noise in the gradient.
+    """
+    images, rng = coreset.images, Rng(device, seed)
+    rng.reseed(seed, "chain", 0)
+    network = _network(coreset.provenance.net, data)
+    module = build(network).to(device)
+    load(module, network, network.init(rng.device))
+    optimiser = torch.optim.SGD(
+        module.parameters(),
+        lr=protocol.step,
+        momentum=1 - protocol.friction,
+        weight_decay=protocol.prior / len(images),
+    )
+    temperature = protocol.temperature_for(len(images))
+    variance = 2 * protocol.step * protocol.friction * temperature / len(images)
+    augmentation = Augmentation.parse(coreset.dsa if protocol.dsa == "on" else "off", mirror=True)
+    probabilities = torch.zeros(len(data.test), data.classes, device=device)
+    for epoch in range(1, protocol.epochs + 1):
+        views = augmented(images, augmentation, rng)
+        optimiser.zero_grad()
+        F.cross_entropy(module(views), coreset.labels).backward()
+        if temperature > 0:
+            noise = torch.randn(network.num_params, generator=rng.device, device=device)
+            for name, part in network.unflatten(noise).items():
+                gradient = module.get_parameter(name).grad
+                gradient.add_(part, alpha=-(variance**0.5) / protocol.step)
+        optimiser.step()
+        if epoch % protocol.every == 0:
+            with torch.no_grad():
+                parts = data.test.images.split(1000)
+                logits = [module(data.normalisation.apply(part)) for part in parts]
+                probabilities += torch.cat(logits).softmax(1)
+    probabilities /= protocol.epochs // protocol.every
+    accuracy = (probabilities.argmax(1) == data.test.labels).float().mean()
+    return float(accuracy), float(F.nll_loss(probabilities.log(), data.test.labels))
+
+
+def _network(net: str, data: ImageData) -> Net:
+    return make_net(net, channels=data.channels, image_size=data.image_size, classes=data.classes)

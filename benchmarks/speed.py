@@ -1,0 +1,237 @@
+"""How fast the package is beside its plain twin, and how much memory it takes.
+
+    python benchmarks/speed.py --data cifar10:DIR     (into results/benchmark.json)
+    python benchmarks/speed.py --scaling              (how cost grows; into results/scaling.json)
+    python benchmarks/speed.py --small                (seconds on a CPU; writes only to an --out)
+
+Each row is measured in a process of its own: the package, then the same computation in ordinary
+eager PyTorch (`plain.py`) on the same device, with the same float32 settings and, for FBPC, the
+same number of steps to the MAP solution. Times are medians over repeats after warm-up. Updates are
+those of a coreset of real images with the paper's settings for CIFAR-10; without --data, images of
+the same size are made up. Experts are random weights there, on which an update takes as long.
+
+`peak_gb` (10⁹ bytes) is what the allocator reserved, captured graphs included, beyond the data; of
+an FBPC update also beyond the real-batch step: it is measured with real batches of one image, and
+`real_batch_gb` is what batches as they are add. On a CPU it is the growth of the process.
+
+The file is a list of rows and is written whole after each; a row that failed says why. With
+--resume, rows that are there already, of the same versions and device, are kept.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from pseudocoreset.coreset import versions
+from pseudocoreset.engine.device import choose_device, device_name
+from pseudocoreset.engine.files import write_json
+from speed_row import STAND_IN, Row, measure
+
+METHODS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "bpc-rkl", "bpc-w")
+ROWS = (*METHODS, "expert", "sghmc")
+USUAL_ROWS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "expert", "sghmc")
+SMALL_ROWS = ("fbpc", "bpc-fkl", "expert", "sghmc")
+CELLS = (("convnet", 1), ("convnet", 10), ("convnet", 50), ("lenet", 10), ("resnet18", 10))
+"""The cells of the paper's tables; --nets and --ipcs give others."""
+RESULTS = Path(__file__).parent.parent / "results"
+SMALL_NET = "convnet:width=8"
+LONGEST_S = 900
+SCALING_MAP_STEPS = 50
+
+PAPER = {
+    # Tables gpu_memory_ipc, gpu_memory and wall_clock_time; seconds on an RTX 3090.
+    ("fbpc", "convnet", 1): {"paper_gb": 0.04, "paper_s": 1.5},
+    ("fbpc", "convnet", 10): {"paper_gb": 0.32, "paper_s": 3.29},
+    ("fbpc", "convnet", 50): {"paper_gb": 1.59, "paper_s": 8.38},
+    ("fbpc", "lenet", 10): {"paper_gb": 0.02},
+    ("fbpc", "resnet18", 10): {"paper_gb": 2.56},
+    ("bpc-fkl", "convnet", 1): {"paper_gb": 0.41, "paper_s": 1.04},
+    ("bpc-fkl", "convnet", 10): {"paper_gb": 3.17, "paper_s": 1.37},
+    ("bpc-fkl", "convnet", 50): {"paper_gb": 15.59, "paper_s": 2.59},
+    ("bpc-fkl", "lenet", 10): {"paper_gb": 0.11},
+    ("bpc-fkl", "resnet18", 10): {"paper_gb": 12.18},
+}
+
+
+def main() -> int:
+    options = parse()
+    if options.one is not None:
+        warnings.simplefilter("ignore", RuntimeWarning)  # γ that random images do not reach
+        print(json.dumps(measure(Row(**json.loads(options.one)))))
+        return 0
+    rows = wanted_rows(options)
+    out = options.out
+    found: list[dict[str, Any]] = []
+    if out is not None and out.exists():
+        found = json.loads(out.read_text(encoding="utf-8"))
+    failed = 0
+    for number, row in enumerate(rows, 1):
+        if options.resume and any(is_done(old, row) for old in found):
+            continue
+        begun = time.perf_counter()
+        new = in_own_process(row)
+        failed += "failed" in new
+        if row.grows is None:
+            new |= PAPER.get((row.method, row.net, row.ipc), {})
+        found = [old for old in found if old["row"] != new["row"]] + [new]
+        if out is not None:
+            write_json(out, found)
+        words = f"{row.what}, {row.net}, ipc {row.ipc}: {new.get('failed', 'done')}"
+        print(f"{number}/{len(rows)} {words} ({time.perf_counter() - begun:.0f} s)", flush=True)
+    print(table([old for old in found if any(old["row"] == asdict(row) for row in rows)]))
+    return 1 if failed else 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", default=STAND_IN, help="a data spec; default: images made up")
+    parser.add_argument("--out", type=Path, help="the file of rows")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--small", action="store_true", help="digits and a tiny network, once")
+    parser.add_argument("--scaling", action="store_true", help="how cost grows; no plain twin")
+    parser.add_argument("--rows", type=listed, help=f"some of {','.join(ROWS)}")
+    parser.add_argument("--nets", type=listed, help="networks, each with every size")
+    parser.add_argument("--ipcs", type=listed, help="images per class")
+    parser.add_argument("--repeats", type=int, default=5, help="measured updates a row")
+    parser.add_argument("--resume", action="store_true", help="keep rows that are there")
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # a Row as JSON: measure it here
+    options = parser.parse_args()
+    unknown = set(options.rows or ()) - set(ROWS)
+    if unknown:
+        parser.error(f"--rows {','.join(sorted(unknown))}: give some of {','.join(ROWS)}")
+    if options.out is None and not options.small:
+        options.out = RESULTS / ("scaling.json" if options.scaling else "benchmark.json")
+    return options
+
+
+def listed(text: str) -> list[str]:
+    return text.split(",")
+
+
+def wanted_rows(options: argparse.Namespace) -> list[Row]:
+    common = {"data": options.data, "device": options.device, "repeats": options.repeats}
+    if options.small:
+        common |= {"data": "digits", "repeats": 1, "small": True}
+    if options.scaling:
+        return scaling_rows(Row("fbpc update", "convnet", 10, **common))
+    names = options.rows or (SMALL_ROWS if options.small else USUAL_ROWS)
+    if options.small:
+        cells = [(SMALL_NET, 1)]
+    elif options.nets or options.ipcs:
+        sizes = [int(ipc) for ipc in options.ipcs or (1, 10, 50)]
+        cells = [(net, ipc) for net in options.nets or ["convnet"] for ipc in sizes]
+    else:
+        cells = list(CELLS)
+    rows = []
+    for name in names:
+        if name == "expert":
+            nets = options.nets or [SMALL_NET if options.small else "convnet"]
+            rows += [Row("expert epoch", net, None, **common) for net in nets]
+        elif name == "sghmc":
+            chosen = cells if options.nets or options.ipcs or options.small else [("convnet", 10)]
+            rows += [Row("sghmc 5 seeds", net, ipc, **common) for net, ipc in chosen]
+        else:
+            rows += [Row(f"{name} update", net, ipc, **common) for net, ipc in cells]
+    return rows
+
+
+def scaling_rows(base: Row) -> list[Row]:
+    """One thing grows at a time; every update takes the same steps to its MAP solution.
+
+    The row of 10 images a class, measured once, belongs to all four series.
+    """
+    small = base.small
+    base = replace(base, data=STAND_IN, with_plain=False, map_steps=SCALING_MAP_STEPS)
+    if small:
+        base = replace(base, net=SMALL_NET, ipc=1, map_steps=10)
+        return [replace(base, ipc=ipc, grows="ipc") for ipc in (1, 2)]
+    rows = [replace(base, ipc=ipc, grows="ipc") for ipc in (1, 10, 50, 100, 200)]
+    widths = [f"convnet:width={width}" for width in (32, 64, 256, 512)]
+    rows += [replace(base, net=net, grows="parameters") for net in widths]
+    rows += [replace(base, image_size=64, grows="image size")]
+    rows += [replace(base, classes=number, grows="classes") for number in (100, 200)]
+    return rows
+
+
+def is_done(old: dict[str, Any], row: Row) -> bool:
+    same = old["row"] == asdict(row) and "failed" not in old
+    device = device_name(choose_device(row.device))
+    return same and old["versions"] == versions() and old["device"] == device
+
+
+def in_own_process(row: Row) -> dict[str, Any]:
+    """The row as a child process measures it; a failure is a row too."""
+    new = child(row)
+    if "failed" in new or row.what != "fbpc update" or new["device"] == "cpu":
+        return new
+    alone = child(replace(row, real_batch=1, with_plain=False, repeats=1))
+    if "failed" in alone:
+        return new | {"peak_failed": alone["failed"]}
+    beyond = alone["whole_peak_gb"]
+    return new | {"peak_gb": beyond, "real_batch_gb": new["whole_peak_gb"] - beyond}
+
+
+def child(row: Row) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one", json.dumps(asdict(row))]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LONGEST_S, check=False
+        )
+        if done.returncode == 0:
+            return json.loads(done.stdout.splitlines()[-1])
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        reason = f"exit code {done.returncode}: {lines[-1]}"
+    except subprocess.TimeoutExpired:
+        reason = f"not done after {LONGEST_S} s"
+    empty = dict.fromkeys(("plain_s", "fast_s", "ratio", "peak_gb"))
+    place = device_name(choose_device(row.device))
+    named = {"what": row.what, "net": row.net, "ipc": row.ipc, **empty, "device": place}
+    return named | {"failed": reason, "row": asdict(row), "versions": versions()}
+
+
+COLUMNS = {
+    "ratio": "{:.1f}×",
+    "what": "{}",
+    "net": "{}",
+    "ipc": "{}",
+    "plain_s": "{:.4g}",
+    "fast_s": "{:.4g}",
+    "map_steps": "{:g}",
+    "parameters": "{:,}",
+    "peak_gb": "{:.3f}",
+    "plain_peak_gb": "{:.3f}",
+    "paper_s": "{}",
+    "paper_gb": "{}",
+    "once_s": "{:.1f}",
+    "failed": "{:.150}",
+}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Ratios first; GB are 10⁹ bytes, and the paper's seconds those of an RTX 3090."""
+    lines = [[*COLUMNS, ""]]
+    for row in rows:
+        cells = [
+            "-" if row.get(name) is None else form.format(row[name])
+            for name, form in COLUMNS.items()
+        ]
+        grown = row["row"]
+        size = f"{grown['image_size']}², {grown['classes']} classes" if grown["grows"] else ""
+        lines.append([*cells, size])
+    used = [i for i, column in enumerate(zip(*lines, strict=True)) if {*column[1:]} - {"-", ""}]
+    widths = {i: max(len(line[i]) for line in lines) for i in used}
+    shown = ["  ".join(line[i].ljust(widths[i]) for i in used).rstrip() for line in lines]
+    devices = sorted({row["device"] for row in rows})
+    return "\n".join([f"on {', '.join(devices)}", *shown])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

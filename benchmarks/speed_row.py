@@ -1,0 +1,308 @@
+"""One row of the speed benchmark: the package beside its plain twin, in a process of its own."""
+
+import gc
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+import plain
+from pseudocoreset import DistillSettings, ExpertSettings, distill, evaluate, train_experts
+from pseudocoreset.augment import Augmentation
+from pseudocoreset.coreset import versions
+from pseudocoreset.data import ImageData, Normalisation, Split, load_data
+from pseudocoreset.distill import start_images
+from pseudocoreset.divergences import Context, MethodSettings, Points
+from pseudocoreset.engine.device import choose_device, device_name
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.experts import ExpertStore
+from pseudocoreset.measure import (
+    PeakMemory,
+    Stopwatch,
+    seconds_a_step,
+    stand_in_experts,
+    synchronize,
+)
+from pseudocoreset.posterior import Protocol, named_protocol
+from pseudocoreset.settings import USED_BY
+from pseudocoreset.training import RealImages
+
+GB = 1e9
+WARM_UP = 2  # updates before those that count: kernels are chosen, compiled, captured
+HELD = 1e-9  # the images stay where they start, so that each update finds the same coreset
+MOST_MAP_STEPS = 500  # of random weights on random images, γ may be out of reach
+STAND_IN = "stand-in"
+EXPERTS = 10
+SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is to be measured."""
+
+    what: str
+    net: str
+    ipc: int | None
+    data: str = STAND_IN
+    device: str = "auto"
+    repeats: int = 5
+    small: bool = False
+    with_plain: bool = True
+    image_size: int = 32
+    classes: int = 10
+    map_steps: int | None = None
+    """So many steps to the MAP solution, whatever the loss; None: until γ is reached."""
+    real_batch: int | None = None
+    grows: str | None = None
+    """In the second part: what this row has more of."""
+
+    @property
+    def method(self) -> str:
+        """The method of an update."""
+        return self.what.removesuffix(" update")
+
+
+def measure(row: Row) -> dict[str, Any]:
+    """All that is found out about a row."""
+    place = choose_device(row.device)
+    data = _data(row)
+    _ = data.fingerprint  # once, before the images move to the device
+    data = data.to(place)
+    memory = PeakMemory(place)
+    found: dict[str, Any] = {"floor_gb": _floor(place, memory)}
+    if row.what.endswith("update"):
+        found |= _update(row, data, place, memory)
+    elif row.what == "expert epoch":
+        found |= _expert_epoch(row, data, place, memory)
+    else:
+        found |= _sghmc(row, data, place, memory)
+    plain_s, fast_s = found.get("plain_s"), found["fast_s"]
+    return {
+        "what": row.what,
+        "net": row.net,
+        "ipc": row.ipc,
+        "plain_s": plain_s,
+        "fast_s": fast_s,
+        "ratio": None if plain_s is None else plain_s / fast_s,
+        "peak_gb": found["whole_peak_gb"],
+        "device": device_name(place),
+        **{name: value for name, value in found.items() if name not in ("plain_s", "fast_s")},
+        "data_gb": sum(s.images.nbytes + s.labels.nbytes for s in (data.train, data.test)) / GB,
+        "tf32": {
+            "matrix products": torch.backends.cuda.matmul.fp32_precision == "tf32",
+            "convolutions": torch.backends.cudnn.conv.fp32_precision == "tf32",
+        },
+        "repeats": row.repeats,
+        "row": asdict(row),
+        "versions": versions(),
+    }
+
+
+def stand_in_data(image_size: int, classes: int, images: int) -> ImageData:
+    """Colour images that a network can tell apart: a coarse pattern a class, under noise."""
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.randint(0, 128, (classes, 3, 4, 4), generator=generator).float()
+    patterns = F.interpolate(patterns, size=image_size).to(torch.uint8)
+
+    def split(number: int) -> Split:
+        labels = torch.arange(number) % classes
+        shape = (number, 3, image_size, image_size)
+        noise = torch.randint(0, 128, shape, generator=generator, dtype=torch.uint8)
+        return Split(noise + patterns[labels], labels)
+
+    names = tuple(f"class {number}" for number in range(classes))
+    normalisation = Normalisation((0.5,) * 3, (0.2,) * 3)
+    return ImageData(STAND_IN, split(images), split(images // 5), names, normalisation)
+
+
+def _data(row: Row) -> ImageData:
+    if row.data != STAND_IN:
+        return load_data(row.data)
+    # An epoch of experts is one of 50,000 images; an update does not care how many there are.
+    number = 10_000 if row.what.endswith("update") else 50_000
+    return stand_in_data(row.image_size, row.classes, number)
+
+
+def _floor(place: torch.device, memory: PeakMemory) -> float | None:
+    """What the libraries reserve for the least of steps: workspaces and the smallest blocks."""
+    if place.type != "cuda":
+        return None
+    images = torch.randn(2, 3, 8, 8, device=place, requires_grad=True)
+    weight = torch.randn(4, 3, 3, 3, device=place, requires_grad=True)
+    features = F.conv2d(images, weight).flatten(1)
+    (features @ features.T).sum().backward()
+    return memory.beyond() / GB
+
+
+def _timed(work: Callable[[], Any], place: torch.device, times: int) -> list[float]:
+    found = []
+    for _ in range(times):
+        synchronize(place)
+        begun = time.perf_counter()
+        work()
+        synchronize(place)
+        found.append(time.perf_counter() - begun)
+    return found
+
+
+@contextmanager
+def _plainly(found: dict[str, Any], place: torch.device) -> Iterator[None]:
+    """Measure the plain twin after what was captured is gone; too little memory is a result."""
+    gc.collect()
+    torch.backends.cudnn.benchmark = True  # as anyone would who trains with one size of batch
+    memory = PeakMemory(place)
+    try:
+        yield
+        if place.type == "cuda":  # a process has but one peak, and the package was first
+            found["plain_peak_gb"] = memory.beyond() / GB
+    except torch.OutOfMemoryError as error:
+        found["plain_failed"] = str(error).splitlines()[0]
+
+
+def _update(row: Row, data: ImageData, place: torch.device, memory: PeakMemory) -> dict[str, Any]:
+    warm_up, size = (1 if row.small else WARM_UP), row.ipc * data.classes
+    of_some = {
+        "real_batch": row.real_batch,
+        "gamma": None if row.map_steps is None else 1e-9,
+        "max_map_steps": row.map_steps or MOST_MAP_STEPS,
+    }
+    settings = DistillSettings(
+        method=row.method,
+        ipc=row.ipc,
+        steps=warm_up + row.repeats,
+        batch=size,
+        lr_images=HELD,
+        dsa="on",
+        **{name: value for name, value in of_some.items() if row.method in USED_BY[name]},
+    )
+    first = settings.resolved(data, ())["from_epoch"]
+    with tempfile.TemporaryDirectory() as folder:
+        store = stand_in_experts(Path(folder), data, row.net, row.method, first, "on")
+        config = settings.resolved(data, [store])
+        watch = Stopwatch(place)
+        distill(data, store, settings, device=place.type, progress=watch)
+        times = watch.durations[warm_up:]
+        steps = [int(figures.get("map_steps", 0)) for figures in watch.figures[warm_up:]]
+        found: dict[str, Any] = {
+            "fast_s": median(times),
+            "whole_peak_gb": memory.beyond() / GB,
+            "fast_each_s": times,
+            "once_s": max(0.0, watch.durations[0] - median(times)),
+            "map_steps": median(steps) if any(steps) else None,
+            "map_steps_each": steps,
+            "map_missed": sum(figures.get("map_missed", 0) for figures in watch.figures),
+            "parameters": store.identity.make_net().num_params,
+            "settings": config,
+            "experts": "random weights, one snapshot on the device at a time",
+        }
+        if row.with_plain:
+            with _plainly(found, place):
+                found["plain_each_s"] = _plain_updates(row, data, store, config, place, steps)
+                found["plain_s"] = median(found["plain_each_s"])
+    return found
+
+
+def _plain_updates(
+    row: Row,
+    data: ImageData,
+    store: ExpertStore,
+    config: dict[str, Any],
+    place: torch.device,
+    map_steps: list[int],
+) -> list[float]:
+    """The same coreset and the same MAP steps, update by update; the first one is warm-up."""
+    names = {field.name for field in fields(MethodSettings)}
+    context = Context(
+        store.identity.make_net(),
+        store,
+        RealImages(data.train, data.normalisation),
+        Augmentation.parse(config["dsa"], mirror=True),
+        MethodSettings(**{k: v for k, v in config.items() if k in names}),
+    )
+    rng = Rng(place, 0, "start")
+    images = start_images(data, row.ipc, config["init"], rng)
+    labels = torch.arange(data.classes, device=place).repeat_interleave(row.ipc)
+    twin, velocity = plain.PlainUpdates(context), torch.zeros_like(images)
+    times = []
+    for number, steps in enumerate([map_steps[0], *map_steps]):
+        rng.reseed(0, "update", number)
+
+        def update(steps: int = steps) -> None:
+            gradient = twin.update(row.method, Points(images, labels), rng, steps)
+            velocity.mul_(config["momentum"]).add_(gradient)
+            images.sub_(velocity, alpha=HELD)
+
+        times += _timed(update, place, 1)
+    return times[1:]
+
+
+def _expert_epoch(
+    row: Row, data: ImageData, place: torch.device, memory: PeakMemory
+) -> dict[str, Any]:
+    """Two trainings that differ in their epochs alone: the difference is epochs, nothing else."""
+    experts, short, longer = (2, 1, 6) if row.small else (EXPERTS, 1, 4)
+    settings = ExpertSettings(num=experts, batch=64 if row.small else 256)
+
+    def train(epochs: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            chosen = replace(settings, epochs=epochs)
+            train_experts(data, row.net, folder, chosen, device=place.type)
+
+    (cold,) = _timed(lambda: train(short), place, 1)
+    times = []
+    for _ in range(min(3, row.repeats)):
+        runs = {
+            epochs: _timed(lambda e=epochs: train(e), place, 1)[0] for epochs in (short, longer)
+        }
+        pairs = [(experts * epochs, seconds) for epochs, seconds in runs.items()]
+        times.append(seconds_a_step(*pairs))
+    found: dict[str, Any] = {
+        "fast_s": median(times),
+        "whole_peak_gb": memory.beyond() / GB,
+        "fast_each_s": times,
+        "once_s": max(0.0, cold - experts * short * median(times)),
+        "averaged_over_experts": experts,
+        "steps_an_epoch": len(data.train) // settings.batch,
+    }
+    if row.with_plain:
+        with _plainly(found, place):
+            twin = plain.PlainExpert(data, row.net, settings, place, seed=0)
+            found["plain_each_s"] = _timed(twin.epoch, place, 1 + min(3, row.repeats))[1:]
+            found["plain_s"] = median(found["plain_each_s"])
+    return found
+
+
+def _sghmc(row: Row, data: ImageData, place: torch.device, memory: PeakMemory) -> dict[str, Any]:
+    """Chains on random real images, scored on all test images; the plain twin runs one of them."""
+    protocol = named_protocol("paper", **({"epochs": 20, "every": 10} if row.small else {}))
+    settings = DistillSettings(method="random", ipc=row.ipc)
+    coreset = distill(data, (), settings, net=row.net, device=place.type).to(place)
+
+    def scores(chosen: Protocol, seeds: int) -> None:
+        evaluate(coreset, data, protocol=chosen, seeds=seeds, device=place.type)
+
+    short = replace(protocol, epochs=protocol.every)
+    (cold,) = _timed(lambda: scores(short, SEEDS), place, 1)
+    times = _timed(lambda: scores(protocol, SEEDS), place, min(3, row.repeats))
+    found: dict[str, Any] = {
+        "fast_s": median(times),
+        "whole_peak_gb": memory.beyond() / GB,
+        "fast_each_s": times,
+        "once_s": max(0.0, cold - median(times) * short.epochs / protocol.epochs),
+        "protocol": asdict(protocol),
+        "test_images": len(data.test),
+    }
+    if row.with_plain:
+        with _plainly(found, place):
+            chain = plain.sghmc_scores
+            _timed(lambda: chain(coreset, data, short, place, 0), place, 1)
+            (one,) = _timed(lambda: chain(coreset, data, protocol, place, 0), place, 1)
+            found |= {"plain_s": SEEDS * one, "plain_measured": f"one seed, times {SEEDS}"}
+    return found

@@ -1,0 +1,125 @@
+"""What measuring needs: seconds by step, the peak of memory, and experts that need no training."""
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+
+import torch
+
+from pseudocoreset.data import ImageData
+from pseudocoreset.engine.progress import Task
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.experts import ExpertSettings, ExpertStore
+from pseudocoreset.experts.train import identify
+from pseudocoreset.nets import make_net
+
+STAND_IN_EPOCHS = 4
+"""Snapshots of a stand-in: what the methods reach for from their first epoch on."""
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Enough(Exception):  # noqa: N818 - it is no error
+    """Enough was measured."""
+
+
+class Stopwatch:
+    """Whoever listens to long work and notes the time of each of its steps.
+
+    After `least` steps beyond the first, and `seconds` of them, it stops the work with `Enough`.
+    """
+
+    def __init__(self, device: torch.device, least: int = sys.maxsize, seconds: float = inf):
+        self.figures: list[dict[str, float]] = []
+        self._device = device
+        self._least = least
+        self._seconds = seconds
+        self._stamps: list[float] = []
+
+    @contextmanager
+    def task(self, what: str, total: int, done: int = 0) -> Iterator[Task]:  # noqa: ARG002
+        """Start the watch."""
+        self._stamp()
+        yield self
+
+    def advance(self, **figures: float) -> None:
+        """A step is done."""
+        self._stamp()
+        self.figures.append(figures)
+        measured = self.durations[1:]
+        if len(measured) >= self._least and sum(measured) >= self._seconds:
+            raise Enough
+
+    @property
+    def durations(self) -> list[float]:
+        """Seconds of each step; the first one's hold what is done once."""
+        pairs = zip(self._stamps, self._stamps[1:], strict=False)
+        return [end - start for start, end in pairs]
+
+    def _stamp(self) -> None:
+        synchronize(self._device)
+        self._stamps.append(time.perf_counter())
+
+
+def seconds_a_step(short: tuple[int, float], longer: tuple[int, float]) -> float:
+    """The time of a step, from two runs (steps, seconds) that differ in their steps alone."""
+    steps, seconds = (b - a for a, b in zip(short, longer, strict=True))
+    # On a busy machine the short run may have been the slow one, and says nothing then.
+    return seconds / steps if seconds > 0 else longer[1] / longer[0]
+
+
+class PeakMemory:
+    """The most memory, in bytes, that was held since this was made.
+
+    On CUDA, what the allocator reserved, captured graphs included; `beyond` leaves out what was
+    there before. On a CPU, the resident memory of the process, which has one peak for all its life.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            synchronize(device)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+            self._before = torch.cuda.memory_reserved(device)
+        else:
+            self._before = _resident_peak()
+
+    def whole(self) -> int:
+        """The peak."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_reserved(self._device)
+        return _resident_peak()
+
+    def beyond(self) -> int:
+        """How far the peak is above what was held at the start."""
+        return self.whole() - self._before
+
+
+def _resident_peak() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def stand_in_experts(
+    folder: Path, data: ImageData, net: str, method: str, from_epoch: int, dsa: str
+) -> ExpertStore:
+    """A store of random weights in the place of experts: an update on them takes as long."""
+    shape = {"channels": data.channels, "image_size": data.image_size, "classes": data.classes}
+    network = make_net(net, **shape)
+    # The weight-space methods start from the first epochs, whatever --from-epoch says.
+    first = 0 if method.startswith("bpc-") else from_epoch
+    settings = ExpertSettings(num=1, epochs=first + STAND_IN_EPOCHS - 1, from_epoch=first, dsa=dsa)
+    store = ExpertStore.create(folder, identify(data, network, settings, seed=0))
+    rng = Rng(torch.device("cpu"), 0, "stand-in")
+    snapshots = [network.init(rng.device) for _ in range(STAND_IN_EPOCHS)]
+    store.write(0, snapshots, {"train_loss": [], "test_accuracy": None}, network)
+    return store

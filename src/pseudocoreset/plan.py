@@ -1,0 +1,316 @@
+"""What a command would take, before it is spent: disk, memory and time, from a few steps of it.
+
+The steps are those of the command itself, on part of the data; what takes long but once (kernels
+chosen, compiled and captured, files read) is told apart from what each step takes.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from pseudocoreset.coreset import Pseudocoreset, versions
+from pseudocoreset.data import ImageData, Split
+from pseudocoreset.distill import distill
+from pseudocoreset.engine.device import choose_device, device_name
+from pseudocoreset.engine.progress import SILENT, Progress
+from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.evaluate import evaluate
+from pseudocoreset.evaluation.predictive import TEST_BATCH
+from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
+from pseudocoreset.measure import (
+    Enough,
+    PeakMemory,
+    Stopwatch,
+    seconds_a_step,
+    stand_in_experts,
+    synchronize,
+)
+from pseudocoreset.nets import Net, make_net
+from pseudocoreset.posterior import Protocol
+from pseudocoreset.settings import DistillSettings
+
+BUDGET_S = 5.0
+"""Steps are measured for about so long, beyond the first."""
+LEAST_UPDATES = 3
+FEW_STEPS = 4
+"""Steps of an expert's epoch where it is measured."""
+MANY_EPOCHS = 100
+"""No more epochs than this are measured."""
+FEW_EPOCHS = 10
+"""Epochs of a chain where it is measured first."""
+HELD = 1e-9
+"""A learning rate of images at which they stay what they are."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command would take."""
+
+    command: str
+    parameters: dict[str, int]
+    """Of each network, by its spec."""
+    disk_bytes: int
+    peak_bytes: int
+    once_s: float
+    """What is done once, however many steps follow."""
+    step: str
+    """What a step is, in one word."""
+    steps: int
+    step_s: float
+    measured_steps: int
+    device: str
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """The whole time."""
+        return self.once_s + self.steps * self.step_s
+
+    def as_json(self) -> dict[str, Any]:
+        """What `plan --json` writes."""
+        return {**asdict(self), "seconds": self.seconds, "versions": versions()}
+
+    def in_words(self) -> str:
+        """What `plan` says."""
+        nets = [f"{count:,} ({spec})" for spec, count in self.parameters.items()]
+        rows = {
+            "parameters": ", ".join(nets),
+            "disk": _size(self.disk_bytes),
+            "peak memory": f"about {_size(self.peak_bytes)}"
+            + (" of the process" if self.device == "cpu" else " of the device"),
+            "time": f"about {_duration(self.seconds)} on {self.device}: {self.steps:,} × "
+            f"{_duration(self.step_s)} ({self.step}; {self.measured_steps} measured), and "
+            f"{_duration(self.once_s)} once",
+        }
+        lines = [f"{self.command} would take", *(f"  {n:<12} {v}" for n, v in rows.items())]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+def plan_experts(
+    data: ImageData, net: str, settings: ExpertSettings, *, device: str = "auto"
+) -> Plan:
+    """Experts, from a few steps of one of them; of all of them where they run side by side."""
+    place, network = choose_device(device), _network(net, data)
+    batch = min(settings.batch, len(data.train))
+    steps = len(data.train) // batch
+    few = min(steps, FEW_STEPS)
+    part = replace(
+        data, train=_first(data.train, few * batch), test=_first(data.test, batch), holdout=None
+    )
+    number = settings.num if place.type == "cuda" else 1
+
+    def run(epochs: int, watch: Progress = SILENT) -> None:
+        short = replace(settings, num=number, epochs=epochs, from_epoch=0)
+        with tempfile.TemporaryDirectory() as folder, suppress(Enough):
+            train_experts(part, net, folder, short, device=device, progress=watch)
+
+    peak = PeakMemory(place)
+    cold, warm = (_timed(lambda: run(1), place) for _ in range(2))
+    watch = Stopwatch(place, 2 * number, BUDGET_S)
+    run(MANY_EPOCHS, watch)
+    # One by one or side by side, what follows the first round is so many epochs. The mean, not the
+    # median: what a busy machine takes away now, it will take away then.
+    done = watch.durations[number:]
+    done = done[: len(done) // number * number]  # side by side, it may end within a round
+    step_s = fmean(done) / few
+    # Begun and stored, and scored in the end by forward passes, which are a third of a step.
+    around = max(0.0, warm - number * few * step_s) / number + len(data.test) / batch * step_s / 3
+    kept = settings.epochs - settings.from_epoch + 1
+    snapshot = network.num_params * (2 if settings.half else 4) + network.num_buffers * 4
+    return Plan(
+        f"experts of {network.spec}",
+        {network.spec: network.num_params},
+        disk_bytes=settings.num * kept * snapshot,
+        peak_bytes=peak.whole() + _left_out(data, part, place),
+        once_s=max(0.0, cold - warm) + settings.num * around,
+        step="epochs",
+        steps=settings.num * settings.epochs,
+        step_s=steps * step_s,
+        measured_steps=len(done),
+        device=device_name(place),
+        notes=[
+            f"disk: {settings.num} experts × {kept} snapshots × {snapshot / 2**20:.2f} MiB; "
+            "--half and a later --from-epoch keep less",
+            f"an epoch is {steps} steps, of which {few} were measured each time",
+        ],
+    )
+
+
+def plan_distill(
+    data: ImageData,
+    experts: Sequence[ExpertStore],
+    settings: DistillSettings,
+    *,
+    nets: Sequence[str] = (),
+    device: str = "auto",
+) -> Plan:
+    """A coreset, from its first updates; without experts, on random weights in their place."""
+    place, config = choose_device(device), settings.resolved(data, experts)
+    watch = Stopwatch(place, LEAST_UPDATES, BUDGET_S)
+    notes = []
+    peak = PeakMemory(place)
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        stores, given = list(experts), list(nets)
+        if not stores and config["method"] != "random":
+            stores = [
+                stand_in_experts(
+                    Path(folder, str(number)),
+                    data,
+                    net,
+                    config["method"],
+                    config["from_epoch"],
+                    config["dsa"],
+                )
+                for number, net in enumerate(given or ["convnet"])
+            ]
+            given = []
+            settings = replace(settings, lr_images=HELD)
+            notes.append("no --experts: random weights took their place and images stood still")
+        with suppress(Enough):
+            out = Path(folder, "run")
+            distill(
+                data, stores, settings, net=given or None, out=out, device=device, progress=watch
+            )
+        specs = [store.identity.net for store in stores]
+        networks = [_network(net, data) for net in specs or given or ["convnet"]]
+    whole, durations = time.perf_counter() - begun, watch.durations
+    # A run of one update has no other than the first.
+    step_s = fmean(durations[1:] or durations or [0.0])
+    notes += _map_note(watch.figures[1:])
+    image = data.channels * data.image_size**2 * 4
+    return Plan(
+        f"distill with {config['method']} at {config['ipc']} images a class",
+        {net.spec: net.num_params for net in networks},
+        # The coreset, and a checkpoint of it with its velocity.
+        disk_bytes=3 * config["ipc"] * data.classes * image,
+        peak_bytes=peak.whole(),
+        once_s=max(0.0, whole - len(durations) * step_s),
+        step="updates",
+        steps=config["steps"],
+        step_s=step_s,
+        measured_steps=max(0, len(durations) - 1),
+        device=device_name(place),
+        notes=notes,
+    )
+
+
+def plan_evaluate(
+    coreset: Pseudocoreset,
+    data: ImageData,
+    net: str | None,
+    protocol: Protocol,
+    *,
+    seeds: int,
+    split: str = "test",
+    device: str = "auto",
+) -> Plan:
+    """Scores, from short chains: their epochs, and their samples' predictions, each by itself."""
+    place = choose_device(device)
+    images = {"test": data.test, "holdout": data.holdout}.get(split)
+    if images is None:
+        raise UserError(
+            f"--split {split} has no images here: give test, or holdout with --holdout N."
+        )
+    part = replace(data, test=_first(images, TEST_BATCH), holdout=None)
+    number = seeds if place.type == "cuda" else 1
+
+    def seconds(epochs: int, samples: int) -> float:
+        short = replace(protocol, epochs=epochs * samples, every=epochs)
+        return _timed(
+            lambda: evaluate(coreset, part, net, short, seeds=number, device=device), place
+        )
+
+    def total(epochs: int, samples: int) -> int:
+        """The epochs of such a run; each network of an ensemble is trained on its own."""
+        again = samples if protocol.sampler == "map" else 1
+        return number * protocol.chains * again * epochs * samples
+
+    peak = PeakMemory(place)
+    cold, warm = (seconds(FEW_EPOCHS, 1) for _ in range(2))
+    more = FEW_EPOCHS * (1 + _as_many_as(BUDGET_S / warm))
+    epoch_s = seconds_a_step((total(FEW_EPOCHS, 1), warm), (total(more, 1), seconds(more, 1)))
+    added = seconds(FEW_EPOCHS, 3) - warm - epoch_s * (total(FEW_EPOCHS, 3) - total(FEW_EPOCHS, 1))
+    sample_s = max(0.0, added) / (2 * number * protocol.chains)
+    around = warm - epoch_s * total(FEW_EPOCHS, 1) - sample_s * number * protocol.chains
+    samples = protocol.epochs // protocol.every
+    predicted = seeds * protocol.chains * samples
+    network = _network(net or coreset.provenance.net, data)
+    log_samples = protocol.chains * samples * len(images) * data.classes * 4
+    return Plan(
+        f"evaluate with {protocol.sampler}",
+        {network.spec: network.num_params},
+        disk_bytes=0,
+        peak_bytes=peak.whole() + 2 * log_samples + _left_out(data, part, place),
+        once_s=max(0.0, cold - warm)
+        + max(0.0, around) * seeds / number
+        + predicted * sample_s * len(images) / len(part.test),
+        step="epochs",
+        steps=total(protocol.every, samples) * seeds // number,
+        step_s=epoch_s,
+        measured_steps=total(more, 1),
+        device=device_name(place),
+        notes=[f"once: predictions of {predicted} samples for {len(images):,} images are in it"],
+    )
+
+
+def _network(net: str, data: ImageData) -> Net:
+    return make_net(net, channels=data.channels, image_size=data.image_size, classes=data.classes)
+
+
+def _first(split: Split, number: int) -> Split:
+    return Split(split.images[:number], split.labels[:number])
+
+
+def _left_out(data: ImageData, part: ImageData, place: torch.device) -> int:
+    """Bytes that the whole data take on the device, and the part that was measured did not."""
+    if place.type != "cuda":  # where they were in memory all along
+        return 0
+    return sum(
+        whole.images.nbytes - few.images.nbytes
+        for whole, few in ((data.train, part.train), (data.test, part.test))
+    )
+
+
+def _timed(work: Callable[[], object], device: torch.device) -> float:
+    begun = time.perf_counter()
+    work()
+    synchronize(device)
+    return time.perf_counter() - begun
+
+
+def _as_many_as(number: float) -> int:
+    return min(200, max(1, int(number)))
+
+
+def _map_note(figures: list[dict[str, float]]) -> list[str]:
+    found = [int(v) for row in figures for k, v in row.items() if k.startswith("map_steps")]
+    if not found:
+        return []
+    return [
+        f"an update took {min(found)} to {max(found)} steps to the MAP solution; they change as "
+        "the images do, and the time with them: it is an estimate"
+    ]
+
+
+def _size(number: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.2f} GiB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

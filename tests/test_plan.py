@@ -1,0 +1,104 @@
+"""`plan` says beforehand what a command takes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pseudocoreset import plan
+from pseudocoreset.cli import main
+from pseudocoreset.measure import Enough, Stopwatch, seconds_a_step
+
+NET = ["--data", "digits", "--net", "convnet:width=8", "--device", "cpu"]
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "plan_check.py"
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    monkeypatch.setattr(plan, "BUDGET_S", 0.05)
+
+
+def planned(tmp_path, *arguments):
+    file = tmp_path / "plan.json"
+    assert main(["plan", *map(str, arguments), *NET, "--json", str(file)]) == 0
+    return json.loads(file.read_text())
+
+
+def test_experts(tmp_path, capsys):
+    given = ["--num", 2, "--epochs", 3, "--batch", 64, "--from-epoch", 1]
+    found = planned(tmp_path, "experts", *given)
+    said = capsys.readouterr().out
+    assert main([*map(str, ["experts", *given, "--out", tmp_path / "store"]), *NET, "--quiet"]) == 0
+    files = list((tmp_path / "store").glob("*.safetensors"))
+    weights = sum(path.stat().st_size for path in files)
+    assert 0 <= weights - found["disk_bytes"] < 1500 * len(files)  # their descriptions
+    assert list(found["parameters"].values()) == [1026]
+    assert "1,026" in said
+    assert found["steps"] == 6
+    assert found["seconds"] == pytest.approx(found["once_s"] + 6 * found["step_s"])
+    assert found["step_s"] > 0
+    assert found["peak_bytes"] > 1e8
+    half = planned(tmp_path, "experts", *given, "--half")
+    assert half["disk_bytes"] == found["disk_bytes"] / 2
+
+
+def test_distill_before_there_are_experts(tmp_path, capsys):
+    given = ["--ipc", 1, "--steps", 500, "--covariance-steps", 2, "--gamma", 1]
+    found = planned(tmp_path, "distill", *given)
+    assert found["steps"] == 500
+    assert plan.LEAST_UPDATES <= found["measured_steps"] < 100
+    assert "MAP" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_random_coreset_takes_no_updates(tmp_path):
+    found = planned(tmp_path, "distill", "--method", "random", "--ipc", 1)
+    assert found["steps"] == found["measured_steps"] == 0
+
+
+def test_evaluate_before_there_is_a_coreset(tmp_path):
+    given = ["--ipc", 1, "--epochs", 100, "--every", 50]
+    found = planned(tmp_path, "evaluate", *given, "--seeds", 3)
+    assert found["steps"] == 300
+    assert found["step_s"] > 0
+    ensemble = planned(tmp_path, "evaluate", *given, "--seeds", 3, "--sampler", "map")
+    assert ensemble["steps"] == 600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["evaluate", "--split", "holdout"], "--holdout"),
+        (["experts", "--from-replay", "somewhere"], "--from-replay"),
+        (["distill", "--ipc", "many"], "--ipc"),
+        (["distill", "--experts", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_get_a_sentence(arguments, named, capsys):
+    assert main(["plan", *arguments, *NET]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_a_stopwatch_stops_when_it_has_enough():
+    watch = Stopwatch(torch.device("cpu"), least=2, seconds=0.0)
+    with watch.task("work", 10) as task:
+        task.advance(number=0)
+        task.advance(number=1)
+        with pytest.raises(Enough):
+            task.advance(number=2)
+    assert [figures["number"] for figures in watch.figures] == [0, 1, 2]
+    assert len(watch.durations) == 3
+
+
+def test_what_is_done_once_is_no_part_of_a_step():
+    assert seconds_a_step((10, 3.0), (30, 5.0)) == pytest.approx(0.1)
+    assert seconds_a_step((10, 3.0), (30, 2.0)) == pytest.approx(2 / 30)
+
+
+@pytest.mark.slow
+def test_within_a_factor_of_what_then_happens(tmp_path):
+    command = [sys.executable, str(SCRIPT), "--out", str(tmp_path / "plan.json")]
+    subprocess.run(command, check=True)

@@ -1,0 +1,67 @@
+"""The benchmark runs small on a CPU: its rows, what it keeps, and what becomes of a failure."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import speed
+from speed_row import Row, measure
+
+PROMISED = ("what", "net", "ipc", "plain_s", "fast_s", "ratio", "peak_gb", "device")
+
+
+def run_small(out: Path, *more: str) -> str:
+    command = [sys.executable, speed.__file__, "--small", "--out", str(out), *more]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_it_runs_small_and_keeps_what_it_has(tmp_path):
+    out = tmp_path / "rows.json"
+    printed = run_small(out, "--rows", "fbpc")
+    (row,) = json.loads(out.read_text())
+    assert set(PROMISED) <= row.keys()
+    assert row["what"] == "fbpc update"
+    assert row["device"] == "cpu"
+    assert row["ratio"] == pytest.approx(row["plain_s"] / row["fast_s"])
+    assert 0 < row["fast_s"] < 10
+    assert row["map_steps"] >= 10
+    assert set(row["versions"]) >= {"torch", "pseudocoreset"}
+    assert printed.splitlines()[-2].startswith("ratio")
+
+    printed = run_small(out, "--rows", "fbpc,expert", "--resume")
+    assert "fbpc update, convnet:width=8, ipc 1: done" not in printed
+    rows = json.loads(out.read_text())
+    assert rows[0] == row
+    assert rows[1]["what"] == "expert epoch"
+    assert rows[1]["fast_s"] > 0
+    assert "fbpc update" in printed  # in the table, all the same
+
+
+@pytest.mark.parametrize("what", ["bpc-fkl update", "bpc-w update", "sghmc 5 seeds"])
+def test_other_rows(what):
+    row = measure(Row(what, "convnet:width=4", 1, "digits", "cpu", repeats=1, small=True))
+    json.dumps(row, allow_nan=False)
+    assert row["ratio"] == pytest.approx(row["plain_s"] / row["fast_s"])
+    assert row["tf32"].keys() == {"matrix products", "convolutions"}
+
+
+def test_a_failure_is_a_row():
+    row = Row("fbpc update", "lenet", 1, "digits", "cpu", small=True)
+    found = speed.in_own_process(row)
+    assert "8×8" in found["failed"]
+    assert found["row"] == asdict(row)
+    assert all(found[name] is None for name in ("plain_s", "fast_s", "ratio", "peak_gb"))
+    assert not speed.is_done(found, row)
+    assert "8×8" in speed.table([found])
+
+
+def test_the_default_rows_cover_the_papers_tables(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["speed.py"])
+    rows = speed.wanted_rows(speed.parse())
+    cells = {(row.method, row.net, row.ipc) for row in rows}
+    assert speed.PAPER.keys() <= cells
+    assert {"expert epoch", "sghmc 5 seeds"} <= {row.what for row in rows}
