@@ -1,42 +1,103 @@
-"""Captured and compiled against plain, on one CUDA device; run by test_cuda.py in a process of its
-own, since torch.compile can't trace what the tests' type checker wraps."""
+"""What the engine does on one CUDA device; run by test_cuda.py in a process of its own, since
+torch.compile can't trace what the tests' type checker wraps."""
 
 import sys
 import tempfile
+from dataclasses import replace
 
 import torch
 
 from pseudocoreset import DistillSettings, ExpertSettings, distill, load_data, train_experts
+from pseudocoreset.divergences import METHODS
 from pseudocoreset.engine import loop
-from pseudocoreset.posterior import named_protocol, sample_posterior
+from pseudocoreset.nets import convnet, fused
+from pseudocoreset.posterior import named_protocol, sample_posterior, sample_posteriors
 
 NET = "convnet:width=16"
 
 
 def plainly() -> None:
-    """Take the capture and the compiler out of the engine: the same steps, one kernel at a time."""
+    """Take capture, compiler, half precision and kernels of our own out: one layer at a time."""
     loop.Loop.run = lambda self, times: [self._advance() for _ in range(times)] and None
     loop.torch.compile = lambda function, **_: function
+    loop.torch.autocast = lambda *_, **__: torch.enable_grad()
+    convnet.can_fuse = lambda *_: False
 
 
 def results() -> dict[str, torch.Tensor]:
+    """An expert, an update by every method, and a posterior."""
+    data = load_data("digits")
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ExpertSettings(num=2, epochs=3, lr=0.1, batch=64)
+        store = train_experts(data, NET, folder, settings, device="cuda")
+        found["expert"] = store.snapshot(store.trajectories[1], 3, torch.device("cpu")).params
+        for method in METHODS:
+            own = {"gamma": 1.0, "from_epoch": 2, "draws": 2} if method.startswith("fbpc") else {}
+            wanted = DistillSettings(method, ipc=2, steps=1, batch=15, lr_images=1.0, **own)
+            start = distill(data, store, replace(wanted, steps=0), device="cuda")
+            made = distill(data, store, wanted, device="cuda")
+            found[method] = made.images - start.images
+    protocol = named_protocol("paper", epochs=20, every=10, batch=15)
+    found["posterior"] = sample_posterior(made, protocol=protocol, device="cuda").params.cpu()
+    return found
+
+
+def check_repeats() -> None:
+    """Work side by side must not meddle: a seed gives one result, alone or beside others."""
     data = load_data("digits")
     with tempfile.TemporaryDirectory() as folder:
         settings = ExpertSettings(num=2, epochs=3, lr=0.1, batch=64)
         store = train_experts(data, NET, folder, settings, device="cuda")
-        last = store.snapshot(store.trajectories[1], 3, torch.device("cpu"))
-        wanted = DistillSettings(ipc=2, steps=2, gamma=1.0, from_epoch=2, draws=2, batch=15)
-        coreset = distill(data, store, wanted, device="cuda")
-    protocol = named_protocol("paper", epochs=20, every=10, batch=15)
-    posterior = sample_posterior(coreset, protocol=protocol, device="cuda")
-    images = coreset.images
-    return {"expert": last.params, "coreset": images, "posterior": posterior.params.cpu()}
+        wanted = DistillSettings(ipc=5, steps=3, gamma=0.5, from_epoch=2, lr_images=1.0)
+        images = [distill(data, store, wanted, device="cuda").images for _ in range(3)]
+    for other in images[1:]:
+        difference = (other - images[0]).norm() / images[0].norm()
+        assert difference < 1e-3, f"an FBPC run differs from itself by {difference:.5f}"
+    coreset = distill(data, (), DistillSettings("random", ipc=5), net=NET, device="cuda")
+    protocol = named_protocol("paper", epochs=40, every=20)
+    beside = sample_posteriors(coreset, protocol=protocol, seeds=range(4), device="cuda")
+    for seed, one in enumerate(beside):
+        alone = sample_posterior(coreset, protocol=protocol, seed=seed, device="cuda")
+        difference = (one.params - alone.params).norm() / alone.params.norm()
+        assert difference < 1e-3, f"chain {seed} differs by {difference:.5f} beside others"
+
+
+def check_kernels() -> None:
+    """The fused kernels against PyTorch's own pieces, values and gradients, twice over."""
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, device="cuda")
+
+    for images, channels, side in ((64, 128, 32), (3, 128, 16), (5, 48, 8), (2, 16, 2)):
+        x = (normal(images, channels, side, side) * 2 + 3).contiguous(
+            memory_format=torch.channels_last
+        )
+        inputs = [t.requires_grad_() for t in (x, normal(channels), normal(channels))]
+        slope = normal(images, channels, side // 2, side // 2)
+        found = []
+        for function in (fused.norm_relu_pool, fused.plain_norm_relu_pool):
+            y = function(*inputs)
+            first = torch.autograd.grad(y, inputs, slope, create_graph=True)
+            second = torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+            found.append([y, *first, *second])
+        for ours, plain in zip(*found, strict=True):
+            difference = (ours - plain).norm() / plain.norm()
+            assert difference < 1e-3, f"{images}×{channels}×{side}: {difference:.6f}"
 
 
 def main() -> None:
-    if sys.argv[1] == "plain":
-        plainly()
-    torch.save(results(), sys.argv[2])
+    """`plain FILE` and `fast FILE` store results; `repeats` and `kernels` check and say nothing."""
+    match sys.argv[1]:
+        case "repeats":
+            check_repeats()
+        case "kernels":
+            check_kernels()
+        case way:
+            if way == "plain":
+                plainly()
+            torch.save(results(), sys.argv[2])
 
 
 if __name__ == "__main__":

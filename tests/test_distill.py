@@ -95,6 +95,7 @@ def interrupt_in_call(monkeypatch, number):
         (4, {"method": "fbpc", "steps": 5}),
         (5, {"learn_labels": True}),
         (7, {"draws": 2}),
+        (6, {"average": 0.4}),
     ],
 )
 def test_interrupted_run_goes_on_to_the_same_coreset(
@@ -147,10 +148,11 @@ def test_killed_process_goes_on_to_the_same_coreset(data, store, tmp_path):
     assert_same_outcome(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_more_steps_equal_a_longer_run_at_once(data, store, tmp_path):
-    run(data, store, fbpc(steps=4), tmp_path / "extended")
-    run(data, store, fbpc(steps=7), tmp_path / "extended")
-    run(data, store, fbpc(steps=7), tmp_path / "whole")
+@pytest.mark.parametrize("average", [0.0, 0.3])
+def test_more_steps_equal_a_longer_run_at_once(data, store, tmp_path, average):
+    run(data, store, fbpc(steps=4, average=average), tmp_path / "extended")
+    run(data, store, fbpc(steps=7, average=average), tmp_path / "extended")
+    run(data, store, fbpc(steps=7, average=average), tmp_path / "whole")
     assert_same_outcome(tmp_path / "whole", tmp_path / "extended")
     assert read_config(tmp_path / "extended")["steps"] == 7
 
@@ -247,6 +249,18 @@ def test_momentum_is_that_of_torch(data, store):
         optimiser.step()
     torch.testing.assert_close(found.images, images.detach(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found.labels, logits.softmax(1).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_average_weighs_the_late_updates(data, store):
+    """With a share of ½, η = 1: update t counts as t does."""
+    found = run(data, store, toy("Quadratic", steps=4, average=0.5, learn_labels=True))
+    singly = [run(data, store, toy("Quadratic", steps=n, learn_labels=True)) for n in range(1, 5)]
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0]) / 10
+    images = sum(w * one.images for w, one in zip(weights, singly, strict=True))
+    logits = sum(w * one.labels.log() for w, one in zip(weights, singly, strict=True))
+    torch.testing.assert_close(found.images, images, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.labels, logits.softmax(1), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found.images, singly[-1].images, atol=1e-2)
 
 
 def test_images_without_gradient_stay_put_in_spite_of_their_momentum(data, store):

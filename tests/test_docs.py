@@ -41,7 +41,7 @@ def recipe_words(option, method):
 
 
 def test_the_table_of_options_is_that_of_the_recipes():
-    general = ("steps", "lr_images", "momentum", "batch")
+    general = ("steps", "lr_images", "momentum", "average", "batch")
     table = [["option", *METHODS], ["---"] * (len(METHODS) + 1)]
     for option in (*general, *USED_BY):
         flag = f"`--{option.replace('_', '-')}`"

@@ -75,7 +75,18 @@ def test_every_setting_of_a_method_can_be_given():
     given = {field.name for field in fields(DistillSettings)}
     figures = {field.name for field in fields(Recipe)}
     assert {field.name for field in fields(MethodSettings)} <= figures <= given
-    assert USED_BY.keys() == OTHER.keys() == figures - {"steps", "lr_images", "momentum", "batch"}
+    assert (
+        USED_BY.keys()
+        == OTHER.keys()
+        == figures
+        - {
+            "steps",
+            "lr_images",
+            "momentum",
+            "average",
+            "batch",
+        }
+    )
     nothing = asdict(DistillSettings())
     assert all(nothing[name] is None for name in figures)
 

@@ -81,7 +81,7 @@ def distill(
         folder = RunFolder(Path(out), {**provenance.config, **own, "experts": provenance.experts})
     if divergence is not None:
         run.go(divergence, folder, progress)
-    images, labels = run.coreset()
+    images, labels = run.result()
     coreset = Pseudocoreset(
         images.cpu(),
         labels.cpu(),
@@ -128,8 +128,8 @@ class _Run:
     """A coreset in the making.
 
     All that changes, in one dictionary that is replaced as a whole: `images`, `label_logits`, the
-    `velocity/…` of each, and the `method/…`'s own state. What an interrupt leaves is then the state
-    after some whole update, which is what a checkpoint keeps.
+    `velocity/…` and, where asked for, the `mean/…` of each, and the `method/…`'s own state. What an
+    interrupt leaves is then the state after some whole update, which is what a checkpoint keeps.
     """
 
     def __init__(
@@ -152,7 +152,14 @@ class _Run:
 
     def coreset(self) -> Points:
         """The images now, with classes or the learned probabilities."""
+        return self._points(self._now[1])
+
+    def result(self) -> Points:
+        """The coreset that the run ends with: as it is now, or its mean over the updates."""
         tensors = self._now[1]
+        return self._points({**tensors, **_under(tensors, "mean/")})
+
+    def _points(self, tensors: State) -> Points:
         learned = self._config["learn_labels"]
         labels = tensors["label_logits"].softmax(1) if learned else self._classes
         return Points(tensors["images"], labels)
@@ -197,7 +204,7 @@ class _Run:
                 state = _under(self._now[1], "method/")
                 estimate = divergence.gradient(self.coreset(), state, self._rng)
                 check_estimate(estimate, self.coreset())
-                tensors = self._descended(estimate)
+                tensors = self._averaged(update, self._descended(estimate))
                 self._refuse_infinite(update, {**estimate.gradients, **tensors}, estimate.info)
                 if folder is not None:
                     folder.log({"update": update, **estimate.info})
@@ -227,6 +234,24 @@ class _Run:
             tensors[f"velocity/{name}"] = torch.where(touched, velocity, old)
             tensors[key] = torch.where(touched, tensors[key] - lr * velocity, tensors[key])
         return tensors
+
+    def _averaged(self, update: int, tensors: State) -> State:
+        """The state with means over the updates so far, of which the late ones count most.
+
+        mean ← mean + (x − mean)·(η+1)/(t+η) gives update t a weight that grows as t^η (Shamir and
+        Zhang, 2013): with η = 1/share − 1, about the last `share` of the updates counts. It does
+        not ask how many updates are to follow, so a run that is made longer is the longer run.
+        """
+        share = self._config["average"]
+        if share == 0:
+            return tensors
+        part = 1 / (share * update + 1 - share)
+        means = {}
+        for name in ("images", "label_logits"):
+            if name in tensors:
+                before = tensors.get(f"mean/{name}", tensors[name])
+                means[f"mean/{name}"] = before + (tensors[name] - before) * part
+        return {**tensors, **means}
 
     def _refuse_infinite(self, update: int, tensors: State, info: dict[str, float]) -> None:
         good = all(bool(value.isfinite().all()) for value in tensors.values())

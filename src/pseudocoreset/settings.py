@@ -55,6 +55,8 @@ class DistillSettings:
         steps: updates (N)
         lr_images: learning rate of the images, for a mean loss (α)
         momentum: momentum of the images
+        average: share of the updates, the last ones, over which the coreset is averaged; 0: not
+            at all
         batch: coreset images a step and an update (B); bpc-w: a step
         dsa: augmentation: on, off, or kinds separated by commas; default: the experts' own
         learn_labels: learn soft labels too
@@ -92,6 +94,7 @@ class DistillSettings:
     steps: int | None = None
     lr_images: float | None = None
     momentum: float | None = None
+    average: float | None = None
     batch: int | None = None
     dsa: str | None = None
     learn_labels: bool = False
@@ -205,6 +208,8 @@ def _check(values: dict[str, Any]) -> None:
             raise UserError(f"{_option(name)} {values[name]} is out of range: give 0 or more.")
     if not 0 <= values["momentum"] < 1:
         raise UserError(f"--momentum {values['momentum']} is not in [0, 1): give 0.5, say.")
+    if not 0 <= values["average"] <= 1:
+        raise UserError(f"--average {values['average']} is not in [0, 1]: give 0.3, say, or 0.")
     if values["init"] not in ("real", "noise"):
         raise UserError(f"--init {values['init']} is not known: give real or noise.")
 

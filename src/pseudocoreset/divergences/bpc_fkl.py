@@ -58,7 +58,7 @@ class _Update(Update):
                 for name in losses:
                     params = around(state[f"params_{name}"], self.settings.noise, generator)
                     theta = Weights(params, state[f"buffers_{name}"])
-                    loss = F.cross_entropy(self.context.net.apply(theta, points), labels)
+                    loss = F.cross_entropy(self.apply(theta, points), labels)
                     losses[name] = losses[name] + loss / self.settings.samples
             added = gradients_by(leaves, losses["x"] - losses["u"])
         added |= {f"loss_{name}": loss.detach() for name, loss in losses.items()}

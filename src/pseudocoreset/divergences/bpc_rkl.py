@@ -80,7 +80,7 @@ class _Update(Update):
         return sampled_estimate(self._samples.state, segment, self._student, state)
 
     def _add_sample(self, state: State) -> State:
-        settings, net = self.settings, self.context.net
+        settings = self.settings
         params = around(state["params"], settings.noise, self.rng.device)
         theta = Weights(params, state["buffers"])
         leaves, moves = learned_leaves(state), state["moves"]
@@ -92,11 +92,11 @@ class _Update(Update):
             if "labels" in leaves:
                 labels = torch.where(moves.view(-1, 1), leaves["labels"], labels)
             points = self.context.augmentation.apply(images, draw)
-            log_p = -F.cross_entropy(net.apply(theta, points), labels, reduction="none")
+            log_p = -F.cross_entropy(self.apply(theta, points), labels, reduction="none")
             moved = torch.where(moves, log_p, 0.0).sum() / moves.sum()
             gradients = gradients_by(leaves, moved)
         with torch.no_grad():
-            loss_x = F.cross_entropy(net.apply(theta, state["real_images"]), state["real_labels"])
+            loss_x = F.cross_entropy(self.apply(theta, state["real_images"]), state["real_labels"])
         loss_u = -log_p.detach().mean()
         excess = settings.weight_u * loss_u - settings.weight_x * loss_x
         changed = with_sample(state, gradients, excess, settings.samples)

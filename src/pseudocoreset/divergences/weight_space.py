@@ -13,7 +13,7 @@ from torch import Tensor
 from pseudocoreset.augment import Draw
 from pseudocoreset.divergences.base import Context, Estimate, Points
 from pseudocoreset.divergences.map_solution import random_order
-from pseudocoreset.engine.loop import State
+from pseudocoreset.engine.loop import State, compiled
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
@@ -38,6 +38,7 @@ class Update:
         self.rng = rng
         self.batch = self.settings.batch if self.settings.batch < size else None
         """Images of the coreset that a step takes; None for all."""
+        self.apply = compiled(context.net.apply, context.device)
 
     def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
         """The gradient, given where the expert starts and where it goes."""
