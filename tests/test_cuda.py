@@ -21,14 +21,15 @@ def test_fast_equals_plain(tmp_path):
         name: float((found["fast"][name] - plain).norm() / plain.norm())
         for name, plain in found["plain"].items()
     }
-    # The same random numbers; bfloat16 steps by other kernels, over up to some hundred of them. An
-    # update by covariances of a few samples is the most sensitive.
-    limits = {"expert": 0.03, "posterior": 0.05} | dict.fromkeys(("fbpc-isotropic", "bpc-fkl"), 0.1)
-    too_far = {name: d for name, d in differences.items() if not 0 < d < limits.get(name, 0.3)}
+    # The same random numbers; bfloat16 steps by other kernels. On one H200: an expert 0.008 after
+    # 60 steps, a posterior 0.02, and the gradient of one update 0.02 (BPC-W) to 0.2 (FBPC, whose
+    # MAP solution Adam finds: its first steps follow the sign of each gradient, however small).
+    limits = {"expert": 0.03, "posterior": 0.06, "bpc-w": 0.06, "bpc-fkl": 0.15}
+    too_far = {name: d for name, d in differences.items() if not 0 < d < limits.get(name, 0.4)}
     assert not too_far, differences
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("check", ["repeats", "kernels"])
 def test_checks(check):
-    subprocess.run([sys.executable, SCRIPT, check], check=True)
+    subprocess.run([sys.executable, SCRIPT, check, "cuda"], check=True)

@@ -172,21 +172,28 @@ class _Inner:
         return self._estimator.state
 
     def _estimate(self, state: State) -> State:
+        """The losses of both posteriors and the gradient of their difference.
+
+        A posterior and a draw at a time, so that memory does not grow with the draws.
+        """
         learned = ["images", "labels"] if state["labels"].is_floating_point() else ["images"]
-        leaves = {name: state[name].detach().requires_grad_() for name in learned}
-        labels = leaves.get("labels", state["labels"])
-        losses = {}
-        with torch.enable_grad():
-            for name in ("x", "u"):
-                theta = Weights(state[f"params_{name}"], state[f"buffers_{name}"])
-                per_draw = []
-                for number, variance in enumerate(state[f"variance_{name}"]):
-                    draw = Draw(*(state[f"draw_{field}"][number] for field in Draw._fields))
+        found = {f"gradient_{name}": torch.zeros_like(state[name]) for name in learned}
+        for side, sign in (("x", 1), ("u", -1)):
+            theta = Weights(state[f"params_{side}"], state[f"buffers_{side}"])
+            losses = []
+            for number, variance in enumerate(state[f"variance_{side}"]):
+                leaves = {name: state[name].detach().requires_grad_() for name in learned}
+                draw = Draw(*(state[f"draw_{field}"][number] for field in Draw._fields))
+                with torch.enable_grad():
                     points = self._context.augmentation.apply(leaves["images"], draw)
                     posterior = FunctionPosterior(self._apply(theta, points), variance)
                     outputs = posterior.sample(self._context.settings.samples, self.rng.device)
-                    per_draw.append(negative_log_likelihood(outputs, labels))
-                losses[name] = torch.stack(per_draw).mean()
-            gradients = torch.autograd.grad(losses["x"] - losses["u"], list(leaves.values()))
-        found = {f"gradient_{name}": g for name, g in zip(leaves, gradients, strict=True)}
-        return {"loss_x": losses["x"].detach(), "loss_u": losses["u"].detach(), **found}
+                    labels = leaves.get("labels", state["labels"])
+                    loss = negative_log_likelihood(outputs, labels)
+                    gradients = torch.autograd.grad(loss, list(leaves.values()))
+                losses.append(loss.detach())
+                share = sign / self._context.settings.draws
+                for name, gradient in zip(leaves, gradients, strict=True):
+                    found[f"gradient_{name}"] += share * gradient
+            found[f"loss_{side}"] = torch.stack(losses).mean()
+        return found
