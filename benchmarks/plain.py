@@ -125,6 +125,7 @@ class PlainUpdates:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self._streams: tuple[Rng, Rng] | None = None
         self.expert, self.student, self.walker = (
             build(context.net).to(context.device) for _ in range(3)
         )
@@ -146,7 +147,7 @@ class PlainUpdates:
         if isotropic:
             variances = [torch.ones((), device=context.device).expand(len(views))] * 2
         else:
-            number, beside = settings.covariance_steps * settings.real_batch, rng.beside()
+            number, beside = settings.covariance_steps * settings.real_batch, self._beside(rng)
             order = torch.randint(
                 len(context.real.split), (number,), generator=beside.device, device=context.device
             )
@@ -167,6 +168,11 @@ class PlainUpdates:
             )
         (gradient,) = torch.autograd.grad(losses[0] - losses[1], images)
         return gradient
+
+    def _beside(self, rng: Rng) -> Rng:
+        if self._streams is None or self._streams[0] is not rng:
+            self._streams = (rng, rng.beside())
+        return self._streams[1]
 
     def _train_to_map(self, coreset: Points, rng: Rng, steps: int) -> None:
         load(self.student, self.context.net, self.context.net.init(rng.device))

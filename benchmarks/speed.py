@@ -5,8 +5,9 @@
     python benchmarks/speed.py --small                (seconds on a CPU; writes only to an --out)
 
 Each row is measured in a process of its own: the package, then the same computation in ordinary
-eager PyTorch (`plain.py`) on the same device, with the same float32 settings and, for FBPC, the
-same number of steps to the MAP solution. Times are medians over repeats after warm-up. Updates are
+eager PyTorch (`plain.py`) on the same device, both with TF32 convolutions and products, the package
+with bfloat16 in its training steps besides, and, for FBPC, the same number of steps to the MAP
+solution. Times are medians over repeats after warm-up. Updates are
 those of a coreset of real images with the paper's settings for CIFAR-10; without --data, images of
 the same size are made up. Experts are random weights there, on which an update takes as long.
 

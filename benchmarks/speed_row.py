@@ -38,6 +38,7 @@ GB = 1e9
 WARM_UP = 2  # updates before those that count: kernels are chosen, compiled, captured
 HELD = 1e-9  # the images stay where they start, so that each update finds the same coreset
 MOST_MAP_STEPS = 500  # of random weights on random images, γ may be out of reach
+PRECISION = {"fast": "training steps in bfloat16, the rest in TF32", "plain": "TF32"}
 STAND_IN = "stand-in"
 EXPERTS = 10
 SEEDS = 5
@@ -95,10 +96,7 @@ def measure(row: Row) -> dict[str, Any]:
         "device": device_name(place),
         **{name: value for name, value in found.items() if name not in ("plain_s", "fast_s")},
         "data_gb": sum(s.images.nbytes + s.labels.nbytes for s in (data.train, data.test)) / GB,
-        "tf32": {
-            "matrix products": torch.backends.cuda.matmul.fp32_precision == "tf32",
-            "convolutions": torch.backends.cudnn.conv.fp32_precision == "tf32",
-        },
+        "precision": PRECISION if place.type == "cuda" else "float32",
         "repeats": row.repeats,
         "row": asdict(row),
         "versions": versions(),
@@ -157,6 +155,7 @@ def _plainly(found: dict[str, Any], place: torch.device) -> Iterator[None]:
     """Measure the plain twin after what was captured is gone; too little memory is a result."""
     gc.collect()
     torch.backends.cudnn.benchmark = True  # as anyone would who trains with one size of batch
+    torch.backends.cuda.matmul.allow_tf32 = True  # as the package does in its captured steps
     memory = PeakMemory(place)
     try:
         yield

@@ -194,7 +194,7 @@ def test_folder_of_other_settings_is_refused_by_name(data, store, tmp_path, chan
 
 def test_settings_that_were_resolved_the_same_go_on(data, store, tmp_path):
     """Numbers that a YAML file writes in its own way are not other numbers."""
-    settings = toy("Quadratic", lr_images=1e-5, lr_labels=1e6)
+    settings = toy("Quadratic", lr_images=1e-5, learn_labels=True, lr_labels=1e6)
     run(data, store, replace(settings, steps=2), tmp_path / "run")
     run(data, store, settings, tmp_path / "run")
 

@@ -58,3 +58,17 @@ def test_choices_are_uniform_and_leave_the_device_stream_alone() -> None:
     assert ((counts - 1000) ** 2 / 1000).sum() < 22.5  # 6 degrees of freedom: 1 in 1000
     assert torch.equal(rng.device.get_state(), before)
     assert rng.choose(1) == 0
+
+
+def test_streams_beside_follow_the_seed_and_are_unrelated() -> None:
+    rng = Rng(CPU, 5, "update", 1)
+    one, two = rng.beside(), rng.beside()
+    all_three = (rng, one, two)
+    first = [numbers(r.device) for r in all_three]
+    assert all(not torch.equal(a, b) for i, a in enumerate(first) for b in first[:i])
+    rng.reseed(5, "update", 2)
+    assert all(not torch.equal(numbers(r.device), a) for r, a in zip(all_three, first, strict=True))
+    rng.reseed(5, "update", 1)
+    assert all(torch.equal(numbers(r.device), a) for r, a in zip(all_three, first, strict=True))
+    later = Rng(CPU, 5, "update", 1).beside()  # as in a run that goes on
+    assert torch.equal(numbers(later.device), first[1])

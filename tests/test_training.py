@@ -1,5 +1,7 @@
 """The inner loop: its rules against torch.optim, its batches, its sums, and starting again."""
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -297,3 +299,18 @@ def test_loop_loads_copies() -> None:
     loop.load({"a": given})
     loop.run(1)
     assert given.tolist() == [0, 0]
+
+
+def test_a_training_is_gone_with_its_last_reference() -> None:
+    """Without waiting for Python's search for circles: on a GPU, gigabytes hang on it."""
+    net = small_net("convnet:width=8")
+    training = Training(net, SGD(0.1), coreset_images, OFF, rng())
+    training.start(net.init(rng()), {"images": torch.zeros(3, 1, 8, 8), "labels": torch.arange(3)})
+    training.run(1)
+    held = weakref.ref(training._loop)
+    gc.disable()
+    try:
+        del training
+        assert held() is None
+    finally:
+        gc.enable()

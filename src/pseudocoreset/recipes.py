@@ -18,7 +18,7 @@ class Recipe(MethodSettings):
     """α"""
     momentum: float
     average: float
-    """Share of the updates, the last ones, over which the coreset is averaged; 0: not at all."""
+    """About this share of the updates, the last, counts in the mean that the coreset is."""
 
 
 _LATE_STUDENTS: dict[str, Any] = {"start_epochs": 20, "student_steps": 30, "lr_student": 0.03}

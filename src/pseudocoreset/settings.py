@@ -39,6 +39,11 @@ USED_BY: dict[str, tuple[str, ...]] = {
 }
 """The settings that only some methods use; a person's own method may use any."""
 
+OF_UPDATES = ("steps", "lr_images", "momentum", "average", "batch")
+"""What every method uses but `random`, which makes no updates."""
+
+LR_LABELS = 10.0
+
 
 @dataclass(frozen=True)
 class DistillSettings:
@@ -55,12 +60,12 @@ class DistillSettings:
         steps: updates (N)
         lr_images: learning rate of the images, for a mean loss (α)
         momentum: momentum of the images
-        average: share of the updates, the last ones, over which the coreset is averaged; 0: not
-            at all
+        average: the coreset is a mean over its updates that weighs the late ones most: about this
+            share, the last, counts; 0: it is what the last update left
         batch: coreset images a step and an update (B); bpc-w: a step
         dsa: augmentation: on, off, or kinds separated by commas; default: the experts' own
         learn_labels: learn soft labels too
-        lr_labels: learning rate of the labels' logits
+        lr_labels: learning rate of the labels' logits; default: 10
         init: real or noise: what the images are at first
         checkpoint_every: updates between two checkpoints
         samples: Monte-Carlo samples (S)
@@ -98,7 +103,7 @@ class DistillSettings:
     batch: int | None = None
     dsa: str | None = None
     learn_labels: bool = False
-    lr_labels: float = 10.0
+    lr_labels: float | None = None
     init: str = "real"
     checkpoint_every: int = 25
     samples: int | None = None
@@ -134,6 +139,8 @@ class DistillSettings:
                 values[name] = value
         if self.method == "random":
             values["steps"] = 0
+        if self.lr_labels is None:
+            values["lr_labels"] = LR_LABELS
         if self.start_epochs is None and experts:
             # From the last start, `expert_epochs` more must be left in every store.
             left = min(store.last_epoch for store in experts) - values["expert_epochs"] + 1
@@ -148,20 +155,28 @@ class DistillSettings:
 def used_settings(values: dict[str, Any]) -> dict[str, Any]:
     """Those settings that the method uses: what a run was made with, and nothing else."""
     unused = _unused(values["method"])
+    if not values["learn_labels"]:
+        unused.append("lr_labels")
     return {name: value for name, value in values.items() if name not in unused}
 
 
 def _unused(method: str) -> list[str]:
     if method != "random" and method not in METHODS:
         return []
-    return [name for name, methods in USED_BY.items() if method not in methods]
+    unused = [name for name, methods in USED_BY.items() if method not in methods]
+    return [*unused, *OF_UPDATES] if method == "random" else unused
 
 
 def _refuse_unused(values: dict[str, Any]) -> None:
+    if values["learn_labels"] and values["method"] == "random":
+        raise UserError("--learn-labels has no use in random, which learns nothing: leave it out.")
+    if values["lr_labels"] is not None and not values["learn_labels"]:
+        raise UserError("--lr-labels has no use without --learn-labels: give both, or none.")
     for name in _unused(values["method"]):
         if values[name] is not None:
+            owners = ", ".join(USED_BY.get(name, METHODS))
             raise UserError(
-                f"{_option(name)} is an option of {', '.join(USED_BY[name])} and has no use in "
+                f"{_option(name)} is an option of {owners} and has no use in "
                 f"{values['method']}: leave it out, or give another --method."
             )
 

@@ -111,6 +111,20 @@ class RealImages:
         return self.normalisation.apply(images), labels
 
 
+@dataclass(frozen=True)
+class StillImages:
+    """Normalised images that stay as they are while networks train on them, kept once for all."""
+
+    images: Float[Tensor, "n c h w"]
+    labels: Shaped[Tensor, "n ..."]
+
+    def __call__(self, state: State, index: Int64[Tensor, " b"] | None) -> Batch:  # noqa: ARG002
+        """Those that are asked for."""
+        if index is None:
+            return self.images, self.labels
+        return self.images[index], self.labels[index]
+
+
 def coreset_images(state: State, index: Int64[Tensor, " b"] | None) -> Batch:
     """The `images` and `labels` that the training was started with."""
     images, labels = state["images"], state["labels"]

@@ -8,7 +8,14 @@ import torch
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Weights
-from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_posterior
+from pseudocoreset.posterior import (
+    Posterior,
+    Protocol,
+    named_protocol,
+    sample_posterior,
+    sample_posteriors,
+)
+from pseudocoreset.training import StillImages
 from small_world import NET, make_data, make_points
 
 SHORT = Protocol(epochs=6, every=2, step=0.05)
@@ -96,16 +103,13 @@ def _module_at_the_start(posterior):
 
 def test_batches_are_of_one_size_and_cover_the_coreset(monkeypatch):
     """6 images in batches of at most 4 are 3 + 3; every image is seen once an epoch."""
-    from pseudocoreset.posterior import sample as module
+    seen, take = [], StillImages.__call__
 
-    seen = []
-    source = module.coreset_images
-
-    def recorded(state, index):
+    def recorded(self, state, index):
         seen.append(index.tolist())
-        return source(state, index)
+        return take(self, state, index)
 
-    monkeypatch.setattr(module, "coreset_images", recorded)
+    monkeypatch.setattr(StillImages, "__call__", recorded)
     sample(replace(SHORT, batch=4))
     assert len(seen) == 12
     for first, second in zip(seen[::2], seen[1::2], strict=True):
@@ -153,7 +157,9 @@ def test_coreset_is_no_posterior(tmp_path):
 
 @pytest.mark.parametrize("sampler", ["sghmc", "sgld"])
 def test_divergence_is_told(sampler):
-    with pytest.raises(UserError, match=rf"chain 0 of {sampler} diverged.*--step \(1e\+30\)"):
+    with pytest.raises(
+        UserError, match=rf"chain 0 of {sampler} with seed 0 diverged.*--step \(1e\+30\)"
+    ):
         sample(Protocol(sampler, step=1e30, temperature=1.0, epochs=20, every=10))
 
 
@@ -182,3 +188,12 @@ def test_named_protocols():
         named_protocol("cold")
     changed = named_protocol("bayes", chains=3, prior=None)
     assert changed == replace(named_protocol("bayes"), chains=3)
+
+
+def test_seeds_together_are_the_seeds_alone():
+    together = sample_posteriors(make_coreset(), None, SHORT, seeds=[3, 1], device="cpu")
+    for seed, posterior in zip((3, 1), together, strict=True):
+        alone = sample(seed=seed)
+        assert torch.equal(posterior.params, alone.params)
+        assert posterior.details == alone.details
+    assert not torch.equal(together[0].params, together[1].params)

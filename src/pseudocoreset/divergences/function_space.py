@@ -1,5 +1,7 @@
 """Gaussian posteriors over a network's outputs, and the gradient of the KL between them."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -56,7 +58,6 @@ class OutputVariance:
         rng: Rng,
     ) -> None:
         self._classes = context.net.classes
-        self._apply = compiled(context.net.apply, context.device)
         self._steps = context.settings.covariance_steps
         self._training = Training(
             context.net,
@@ -65,7 +66,7 @@ class OutputVariance:
             context.augmentation,
             rng.device,
             batch=batch,
-            observe=self._observe,
+            observe=partial(_observe, compiled(context.net.apply, context.device)),
         )
 
     def along(
@@ -84,11 +85,13 @@ class OutputVariance:
         self._training.run(self._steps)
         return self._training.state["spread"] / self._steps
 
-    @torch.no_grad()
-    def _observe(self, state: State) -> State:
-        weights = Weights(state["params"], state["buffers"])
-        outputs = torch.stack([self._apply(weights, points) for points in state["points"]])
-        seen = state["seen"] + 1
-        away = outputs - state["mean"]
-        mean = state["mean"] + away / seen
-        return {"mean": mean, "spread": state["spread"] + away * (outputs - mean), "seen": seen}
+
+@torch.no_grad()
+def _observe(apply: Callable[[Weights, Tensor], Tensor], state: State) -> State:
+    """One more output at each point, into mean and spread."""
+    weights = Weights(state["params"], state["buffers"])
+    outputs = torch.stack([apply(weights, points) for points in state["points"]])
+    seen = state["seen"] + 1
+    away = outputs - state["mean"]
+    mean = state["mean"] + away / seen
+    return {"mean": mean, "spread": state["spread"] + away * (outputs - mean), "seen": seen}

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from inspect import ismethod
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -27,7 +29,9 @@ class Loop:
 
     def __init__(self, step: Callable[[State], State], generator: torch.Generator) -> None:
         self.state: State = {}
-        self._step = step
+        # A step is a method of the object that holds the loop. Were that object held here in turn,
+        # a captured graph and its memory would stay until Python looks for such circles.
+        self._step = WeakMethod(step) if ismethod(step) else lambda: step
         self._generator = generator
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -62,10 +66,15 @@ class Loop:
         held = {value.untyped_storage().data_ptr() for value in self.state.values()}
         changed = {
             name: value.clone() if value.untyped_storage().data_ptr() in held else value
-            for name, value in self._step(self.state).items()
+            for name, value in self._take_step().items()
         }
         for name, value in changed.items():
             self.state[name].copy_(value)
+
+    def _take_step(self) -> State:
+        step = self._step()
+        assert step is not None, "a loop outlives the object whose step it takes"
+        return step(self.state)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         before = {name: value.clone() for name, value in self.state.items()}
@@ -123,7 +132,8 @@ def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
 def training_precision(device: torch.device) -> torch.autocast:
     """Convolutions and products of training steps in bfloat16 on CUDA; as they are on a CPU.
 
-    The weights and what is summed over steps stay in float32. The rounding is far below the noise
-    of a gradient from a batch.
+    The weights and what is summed over steps stay in float32, and so does ConvNet's head; the
+    logits of other networks are rounded to bfloat16. The rounding is far below the noise of a
+    gradient from a batch.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

@@ -32,13 +32,13 @@ class Rng:
         self.device.manual_seed(seed_for(seed, *purpose, "device"))
         self.host.manual_seed(seed_for(seed, *purpose, "host"))
         self._now = (seed, purpose)
-        for other in self._beside:
-            other.reseed(seed, *purpose, "beside")
+        for number, other in enumerate(self._beside):
+            other.reseed(seed, *purpose, "beside", number)
 
     def beside(self) -> "Rng":
         """Streams for work beside, which start anew whenever these do."""
         seed, purpose = self._now
-        other = Rng(self.device.device, seed, *purpose, "beside")
+        other = Rng(self.device.device, seed, *purpose, "beside", len(self._beside))
         self._beside.append(other)
         return other
 

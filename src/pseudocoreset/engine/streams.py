@@ -1,8 +1,14 @@
 """Work beside other work."""
 
+from collections import defaultdict
 from types import TracebackType
+from weakref import finalize
 
 import torch
+
+_FREE: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
+"""Streams that nobody holds. PyTorch itself has but 32, and gives them out again while they are in
+use: two lines of work would then share one, and with it what must not be shared."""
 
 
 class Beside:
@@ -18,9 +24,12 @@ class Beside:
     """
 
     def __init__(self, device: torch.device) -> None:
-        cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+        self._stream: torch.cuda.Stream | None = None
         self._context: torch.cuda.StreamContext | None = None
+        if device.type == "cuda":
+            free = _FREE[device]
+            self._stream = free.pop() if free else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            finalize(self, free.append, self._stream)
 
     def __enter__(self) -> None:
         if self._stream is not None:

@@ -57,7 +57,7 @@ class ConvNet(nn.Module):
 
 def _block(maps: Tensor, convolution: Any, norm: Any, relu: nn.Module, pool: nn.Module) -> Tensor:
     side = maps.shape[-1] + 2 * (convolution.padding[0] - 1)
-    if _one_channel_a_group(norm) and can_fuse(maps.device, norm.num_channels, side):
+    if _one_channel_a_group(norm) and can_fuse(maps, norm.num_channels, side):
         # Such a norm takes away whatever a convolution's bias adds.
         return norm_relu_pool(_convolved(maps, convolution), norm.weight, norm.bias)
     return pool(relu(norm(convolution(maps))))  # type: ignore[no-any-return]

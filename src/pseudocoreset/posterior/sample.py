@@ -22,7 +22,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Net, Weights, make_net
 from pseudocoreset.posterior.protocols import PROTOCOLS, Protocol
 from pseudocoreset.posterior.rules import SGHMC, SGLD
-from pseudocoreset.training import Training, coreset_images
+from pseudocoreset.training import StillImages, Training
 
 FORMAT = 1
 KIND = "a posterior"
@@ -173,11 +173,11 @@ def _side_by_side(
                 lane.go(min(part, protocol.every - done))
             for (lane, _), chain in zip(busy, chains, strict=True):
                 chain.loss_trace.append(lane.mean_loss())
-        for (lane, (_, number)), chain in zip(busy, chains, strict=True):
+        for (lane, (seed, number)), chain in zip(busy, chains, strict=True):
             if not isfinite(chain.loss_trace[-1]):
                 raise UserError(
-                    f"the chain {number} of {protocol.sampler} diverged (its loss is not finite): "
-                    f"lower --step ({protocol.step})."
+                    f"the chain {number} of {protocol.sampler} with seed {seed} diverged (its loss "
+                    f"is not finite): lower --step ({protocol.step})."
                 )
             chain.samples.append(lane.weights())
             temperature = lane.kinetic_temperature()
@@ -230,7 +230,7 @@ class _Lane:
         self.temperature = 0.0 if protocol.sampler == "map" else protocol.temperature_for(images)
         self.decay = protocol.prior / images
         self._net = net
-        self._coreset = coreset
+        self._images = images
         self._rng = Rng(device, 0)
         self._beside = Beside(device)
         self._rule: SGHMC | SGLD
@@ -246,7 +246,7 @@ class _Lane:
         self._training = Training(
             net,
             self._rule,
-            coreset_images,
+            StillImages(coreset.images, coreset.labels),
             augmentation or Augmentation(()),
             self._rng.device,
             batch=None if self._steps_an_epoch == 1 else ceil(images / self._steps_an_epoch),
@@ -258,8 +258,7 @@ class _Lane:
         """Start the chain of this number."""
         with self._beside:
             self._rng.reseed(seed, "chain", number)
-            inputs = {"images": self._coreset.images, "labels": self._coreset.labels}
-            self._training.start(self._net.init(self._rng.device), inputs)
+            self._training.start(self._net.init(self._rng.device))
         self._steps = self._kinetic_steps = 0
 
     def go(self, epochs: int) -> None:
@@ -300,4 +299,4 @@ class _Lane:
 
     def _order(self) -> Tensor:
         generator = self._rng.device
-        return torch.randperm(len(self._coreset), generator=generator, device=generator.device)
+        return torch.randperm(self._images, generator=generator, device=generator.device)
