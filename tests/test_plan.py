@@ -54,6 +54,18 @@ def test_distill_before_there_are_experts(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--method", "bpc-fkl", "--samples", 1, "--start-epochs", 10],
+        ["--method", "bpc-w", "--expert-epochs", 5],
+    ],
+)
+def test_experts_that_are_missing_reach_the_epochs_that_are_asked_for(tmp_path, given):
+    found = planned(tmp_path, "distill", "--ipc", 1, "--steps", 9, *given)
+    assert found["measured_steps"] >= plan.LEAST_UPDATES
+
+
 def test_a_random_coreset_takes_no_updates(tmp_path):
     found = planned(tmp_path, "distill", "--method", "random", "--ipc", 1)
     assert found["steps"] == found["measured_steps"] == 0
