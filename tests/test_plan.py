@@ -84,6 +84,11 @@ def test_evaluate_before_there_is_a_coreset(tmp_path):
     ("arguments", "named"),
     [
         (["evaluate", "--split", "holdout"], "--holdout"),
+        (["evaluate", "--split", "train"], "--split train"),
+        (["evaluate", "--seeds", "0"], "--seeds 0"),
+        (["experts", "--num", "0"], "--num 0"),
+        (["experts", "--batch", "0"], "--batch 0"),
+        (["experts", "--epochs", "2", "--from-epoch", "5"], "--from-epoch 5"),
         (["experts", "--from-replay", "somewhere"], "--from-replay"),
         (["distill", "--ipc", "many"], "--ipc"),
         (["distill", "--experts", "nowhere"], "nowhere"),

@@ -20,8 +20,7 @@ from pseudocoreset.data import ImageData, Split
 from pseudocoreset.distill import distill
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.progress import SILENT, Progress
-from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.evaluate import evaluate
+from pseudocoreset.evaluation.evaluate import evaluate, images_to_score
 from pseudocoreset.evaluation.predictive import TEST_BATCH
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.measure import (
@@ -97,6 +96,7 @@ def plan_experts(
     data: ImageData, net: str, settings: ExpertSettings, *, device: str = "auto"
 ) -> Plan:
     """Experts, from a few steps of one of them; of all of them where they run side by side."""
+    settings.check()
     place, network = choose_device(device), _network(net, data)
     batch = min(settings.batch, len(data.train))
     steps = len(data.train) // batch
@@ -214,11 +214,7 @@ def plan_evaluate(
 ) -> Plan:
     """Scores, from short chains: their epochs, and their samples' predictions, each by itself."""
     place = choose_device(device)
-    images = {"test": data.test, "holdout": data.holdout}.get(split)
-    if images is None:
-        raise UserError(
-            f"--split {split} has no images here: give test, or holdout with --holdout N."
-        )
+    images = images_to_score(coreset, data, split, seeds)
     part = replace(data, test=_first(images, TEST_BATCH), holdout=None)
     number = seeds if place.type == "cuda" else 1
 
