@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from pseudocoreset import plan
+from pseudocoreset import ExpertSettings, load_data, measure, plan
 from pseudocoreset.cli import main
 from pseudocoreset.measure import Enough, Stopwatch, seconds_a_step
 
@@ -43,6 +44,26 @@ def test_experts(tmp_path, capsys):
     assert found["peak_bytes"] > 1e8
     half = planned(tmp_path, "experts", *given, "--half")
     assert half["disk_bytes"] == found["disk_bytes"] / 2
+
+
+def test_on_any_device_experts_are_trained_one_after_another(monkeypatch):
+    trained = []
+
+    def train(data, net, out, settings, *, device, progress):
+        trained.append(settings.num)
+        with progress.task("experts", settings.epochs) as task:
+            for _ in range(settings.epochs):
+                task.advance()
+
+    monkeypatch.setattr(plan, "train_experts", train)
+    monkeypatch.setattr(plan, "choose_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(plan, "device_name", str)
+    monkeypatch.setattr(plan, "PeakMemory", lambda _: Mock(whole=lambda: 0))
+    for module in (plan, measure):
+        monkeypatch.setattr(module, "synchronize", lambda _: None)
+    found = plan.plan_experts(load_data("digits"), "convnet:width=8", ExpertSettings(num=5))
+    assert set(trained) == {1}
+    assert found.steps == 5 * 30
 
 
 def test_distill_before_there_are_experts(tmp_path, capsys):
