@@ -11,7 +11,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings
 from pseudocoreset.options import SEVERAL, CommonOptions, DataOptions, Parser, add_options
 from pseudocoreset.posterior import Protocol
-from pseudocoreset.reproduce.measure import ReproduceSettings
+from pseudocoreset.reproduce.measure_cell import ReproduceSettings
 from pseudocoreset.settings import USED_BY, DistillSettings
 
 NET_HELP = (

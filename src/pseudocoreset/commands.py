@@ -28,7 +28,7 @@ from pseudocoreset.report.console import RichProgress
 from pseudocoreset.report.tensorboard import require_tensorboard, write_tensorboard
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import PICTURES, Scope, chosen_cells, chosen_names
-from pseudocoreset.reproduce.measure import ReproduceSettings, Work
+from pseudocoreset.reproduce.measure_cell import ReproduceSettings, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered
 from pseudocoreset.reproduce.pictures import draw_pictures
 from pseudocoreset.reproduce.run import listing, measure_missing

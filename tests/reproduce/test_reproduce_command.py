@@ -10,7 +10,7 @@ import pytest
 from pseudocoreset import Pseudocoreset, named_protocol
 from pseudocoreset.cli import main
 from pseudocoreset.recipes import OWN
-from pseudocoreset.reproduce import measure as measuring
+from pseudocoreset.reproduce import measure_cell as measuring
 from pseudocoreset.reproduce import run as running
 from pseudocoreset.reproduce.cells import SIZES, Cell, Scope, cells_of
 from pseudocoreset.reproduce.page import MARK
@@ -157,7 +157,7 @@ def test_the_tuned_coreset_is_the_one_that_is_shipped(results, tmp_path):
 
 
 def test_interrupted_between_cells_it_goes_on(shortened, tmp_path, monkeypatch):
-    measure, made = running.measure, []
+    measure, made = running.measure_cell, []
 
     def interrupted(cell, work):
         if len(made) == 2:
@@ -165,7 +165,7 @@ def test_interrupted_between_cells_it_goes_on(shortened, tmp_path, monkeypatch):
         made.append(cell.name)
         return measure(cell, work)
 
-    monkeypatch.setattr(running, "measure", interrupted)
+    monkeypatch.setattr(running, "measure_cell", interrupted)
     options = [*SMALL, "--out", tmp_path / "results", "--cells", "fbpc/1,bpc-fkl/1,random/*"]
     run("table1", *options, "--quiet", code=130)
     cells = tmp_path / "results" / "table1" / "digits"

@@ -11,10 +11,10 @@ from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
 from pseudocoreset.reproduce.compare import nll_verdict, verdict
 from pseudocoreset.reproduce.page import MARK, page_path, readme_block, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.reproduce.stopwatch import Stopwatch
 from pseudocoreset.reproduce.stored import Measured, write_measured
 from pseudocoreset.reproduce.tables import dsa_table, headline, order_sentences, table1
 from pseudocoreset.reproduce.text_table import TextTable
+from pseudocoreset.reproduce.time_spent import TimeSpent
 
 ROOT = Path(__file__).parent.parent.parent
 CIFAR10 = Scope("cifar10")
@@ -215,17 +215,17 @@ def test_a_cell_names_itself_in_its_file(tmp_path):
     assert json.loads(path.read_text())["cell"] == asdict(cell)
 
 
-def test_a_stopwatch_adds_up_and_owns_up(tmp_path):
+def test_time_spent_adds_up_and_owns_up(tmp_path):
     path = tmp_path / "seconds.json"
-    with pytest.raises(KeyboardInterrupt), Stopwatch(path):
+    with pytest.raises(KeyboardInterrupt), TimeSpent(path):
         raise KeyboardInterrupt
-    first = Stopwatch(path)
+    first = TimeSpent(path)
     assert first.seconds > 0
     assert first.whole
-    with Stopwatch(path) as second:
+    with TimeSpent(path) as second:
         pass
     assert second.seconds > first.seconds
-    Stopwatch(path).__enter__()  # and killed
-    with Stopwatch(path) as last:
+    TimeSpent(path).__enter__()  # and killed
+    with TimeSpent(path) as last:
         pass
     assert not last.whole

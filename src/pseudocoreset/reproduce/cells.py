@@ -8,7 +8,6 @@ from pathlib import Path
 from pseudocoreset.errors import UserError
 
 SIZES = (1, 10, 50)
-RECIPES = ("paper", "tuned")
 FULL = "full"
 """The posterior of all training images, in the place of a method."""
 TITLES = {
@@ -24,6 +23,8 @@ TABLES = {
     "table1": "accuracy and NLL by method and images per class",
     "dsa": "accuracy without augmentation (experts, coresets and SGHMC alike)",
 }
+WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
+"""The methods of the table of augmentation."""
 PICTURES = "pictures"
 NAMES = {**TABLES, PICTURES: "the images of the FBPC coresets"}
 """All that can be reproduced, and what it is."""
@@ -83,7 +84,7 @@ class Cell:
 def cells_of(table: str, recipe: str) -> list[Cell]:
     """The cells of a table with this recipe, those without any among them."""
     if table == "dsa":
-        return [Cell(table, method, ipc, recipe) for method in ("bpc-fkl", "fbpc") for ipc in SIZES]
+        return [Cell(table, method, ipc, recipe) for method in WITH_AND_WITHOUT for ipc in SIZES]
     tuned = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
     cells = [Cell(table, "random", ipc, None) for ipc in SIZES]
     cells += [Cell(table, method, ipc, recipe) for method in tuned for ipc in SIZES]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.errors import UserError
+from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.console import clock
-from pseudocoreset.reproduce.cells import NAMES, PICTURES, RECIPES, SIZES, Cell, Scope, cells_of
-from pseudocoreset.reproduce.measure import Work, measure
+from pseudocoreset.reproduce.cells import NAMES, PICTURES, SIZES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.measure_cell import Work, measure_cell
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.shipped import ship
 from pseudocoreset.reproduce.stored import (
@@ -31,7 +32,7 @@ def measure_missing(
             _refuse_other_data(path, measured, work)
             yield f"{_words(measured)}; measured before (delete {path} to measure it again)"
             continue
-        measured, coreset = measure(cell, work)
+        measured, coreset = measure_cell(cell, work)
         # The coreset first: where there is a cell, what belongs to it is there too.
         _keep(cell, coreset, work.scope, out, keep_coresets)
         write_measured(path, measured)

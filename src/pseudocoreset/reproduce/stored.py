@@ -7,8 +7,9 @@ from typing import Any
 
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.errors import UserError
+from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.run_report import finite
-from pseudocoreset.reproduce.cells import RECIPES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
 from pseudocoreset.reproduce.paper import Figure
 
 FORMAT = 1

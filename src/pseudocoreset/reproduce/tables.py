@@ -2,9 +2,18 @@
 
 from collections.abc import Mapping
 
+from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.console import clock
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import FULL, RECIPES, SIZES, TITLES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.cells import (
+    FULL,
+    SIZES,
+    TITLES,
+    WITH_AND_WITHOUT,
+    Cell,
+    Scope,
+    cells_of,
+)
 from pseudocoreset.reproduce.compare import accuracy_difference, nll_difference, verdict
 from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.stored import Measured
@@ -27,8 +36,6 @@ HEADER = (
     "made with",
 )
 """The columns of Table 1."""
-WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
-"""The methods of the table of augmentation."""
 Found = Mapping[Cell, Measured]
 """The cells that were measured."""
 
@@ -126,9 +133,7 @@ def dsa_table(without: Found, with_dsa: Found, scope: Scope) -> TextTable:
     groups = []
     for table, found, name in (("dsa", without, "no DSA"), ("table1", with_dsa, "DSA")):
         cells = rows_of(table, found)
-        kinds = dict.fromkeys(
-            (c.method, c.recipe) for c in cells if c.method in ("bpc-fkl", "fbpc")
-        )
+        kinds = dict.fromkeys((c.method, c.recipe) for c in cells if c.method in WITH_AND_WITHOUT)
         rows = []
         for method, recipe in kinds:
             accuracies = (

@@ -16,9 +16,10 @@ from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.posterior import named_protocol
 from pseudocoreset.quickstart import whole_data
-from pseudocoreset.reproduce.cells import FULL, RECIPES, Cell, Scope
-from pseudocoreset.reproduce.stopwatch import Stopwatch
+from pseudocoreset.recipes import NAMES as RECIPES
+from pseudocoreset.reproduce.cells import FULL, Cell, Scope
 from pseudocoreset.reproduce.stored import Measured
+from pseudocoreset.reproduce.time_spent import TimeSpent
 from pseudocoreset.settings import DistillSettings
 
 NET = "convnet"
@@ -75,11 +76,11 @@ class Made:
 
     coresets: list[Pseudocoreset]
     experts: ExpertStore | None = None
-    experts_watch: Stopwatch | None = None
-    watch: Stopwatch | None = None
+    experts_watch: TimeSpent | None = None
+    watch: TimeSpent | None = None
 
 
-def measure(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
+def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     """Measure a cell: what is to be stored of it, and its (first) coreset, in half precision."""
     made = _made(cell, work)
     began = time.perf_counter()
@@ -111,12 +112,12 @@ def _made(cell: Cell, work: Work) -> Made:
         # Ten images drawn at random differ much from ten others, so each seed has its own.
         seeds = range(work.seed, work.seed + work.settings.seeds)
         return Made([_distilled(cell, work, seed=seed) for seed in seeds])
-    experts_watch = Stopwatch(work.folder / f"{_experts_name(cell, work)}.seconds.json")
+    experts_watch = TimeSpent(work.folder / f"{_experts_name(cell, work)}.seconds.json")
     with experts_watch:
         experts = _experts(cell, work)
     name = f"{cell.file_name}{'' if cell.dsa else '-no-dsa'}-{len(experts)}x{experts.last_epoch}"
     folder = work.folder / "runs" / f"{name}-seed{work.seed}"
-    watch = Stopwatch(folder.with_name(f"{folder.name}.seconds.json"))
+    watch = TimeSpent(folder.with_name(f"{folder.name}.seconds.json"))
     with watch:
         coreset = _distilled(cell, work, experts, folder, work.seed)
     return Made([coreset], experts, experts_watch, watch)
@@ -152,10 +153,12 @@ def _distilled(
     seed: int = 0,
 ) -> Pseudocoreset:
     """The coreset of a cell, rounded to the half precision in which coresets are shipped."""
-    recipe: dict[str, Any] = {} if cell.recipe in (None, "paper") else {"recipe": cell.recipe}
     assert cell.ipc is not None  # only the full data have none
     settings = DistillSettings(
-        method=cell.method, ipc=cell.ipc, steps=work.settings.steps, **recipe
+        method=cell.method,
+        ipc=cell.ipc,
+        recipe=cell.recipe or "paper",
+        steps=work.settings.steps,
     )
     coreset = distill(
         work.data,
