@@ -250,10 +250,25 @@ def test_the_list_says_what_is_measured_and_how_long_it_took(results, capsys):
         (["table1", "--seeds", "0"], "--seeds 0"),
         (["table1", "--steps", "-1"], "--steps -1"),
         (["dsa", "--cells", "random/*"], "'random/*' is none of bpc-fkl/1"),
-        (["table1", "--num", "0", "--data", "digits", "--cells", "fbpc/1"], "--num 0"),
+        (["table1", "--num", "0", "--data", "digits"], "--num 0"),
+        (["table1", "--epochs", "0", "--data", "digits"], "--epochs 0"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, says, tmp_path, capsys):
     run(*arguments, "--out", tmp_path / "results", code=2)
     assert says in capsys.readouterr().err
-    assert not (tmp_path / "results").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_few_epochs_are_refused_before_anything_is_measured(
+    results, tmp_path, capsys, monkeypatch
+):
+    later = replace(OWN["digits", 1], from_epoch=3)
+    monkeypatch.setitem(OWN, ("digits", 1), later)
+    given = ["table1", *SMALL, "--cells", "random/1,bpc-fkl/1,fbpc*/1,fbpc/10"]
+    run(*given, "--out", tmp_path / "results", code=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--epochs 2" in line
+    assert "fbpc-isotropic/1 (3), fbpc/1 (3): give --epochs 3 or more" in line
+    assert not list(tmp_path.iterdir())
+    run(*given, "--out", results, "--quiet")  # where they were measured before, there is no need

@@ -1,6 +1,7 @@
 """Measuring one cell: its experts, its coreset, its scores."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -17,10 +18,11 @@ from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.posterior import named_protocol
 from pseudocoreset.quickstart import whole_data
 from pseudocoreset.recipes import NAMES as RECIPES
+from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.cells import FULL, Cell, Scope
 from pseudocoreset.reproduce.stored import Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
-from pseudocoreset.settings import DistillSettings
+from pseudocoreset.settings import USED_BY, DistillSettings
 
 NET = "convnet"
 PROTOCOL = named_protocol("paper")
@@ -55,6 +57,7 @@ class ReproduceSettings:
             raise UserError(f"--seeds {self.seeds} is too small: give 1 or more.")
         if self.steps is not None and self.steps < 0:
             raise UserError(f"--steps {self.steps} is negative: give 0 or more.")
+        ExpertSettings(num=self.num, epochs=self.epochs).check()
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,22 @@ class Made:
     experts: ExpertStore | None = None
     experts_watch: TimeSpent | None = None
     watch: TimeSpent | None = None
+
+
+def refuse_too_few_epochs(cells: Sequence[Cell], work: Work) -> None:
+    """Refuse cells that take experts from a later epoch on than these are trained to."""
+    first = {
+        cell: recipe_for(work.data.name, cell.ipc, cell.method, cell.recipe or "paper").from_epoch
+        for cell in cells
+        if cell.method in USED_BY["from_epoch"] and cell.ipc is not None
+    }
+    late = {cell: epoch for cell, epoch in first.items() if epoch > work.settings.epochs}
+    if late:
+        named = ", ".join(f"{cell.name} ({epoch})" for cell, epoch in late.items())
+        raise UserError(
+            f"--epochs {work.settings.epochs} is too few for cells that take experts from a later "
+            f"epoch on, {named}: give --epochs {max(late.values())} or more, or other --cells."
+        )
 
 
 def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:

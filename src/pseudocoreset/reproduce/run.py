@@ -9,7 +9,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.console import clock
 from pseudocoreset.reproduce.cells import NAMES, PICTURES, SIZES, Cell, Scope, cells_of
-from pseudocoreset.reproduce.measure_cell import Work, measure_cell
+from pseudocoreset.reproduce.measure_cell import Work, measure_cell, refuse_too_few_epochs
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.shipped import ship
 from pseudocoreset.reproduce.stored import (
@@ -25,9 +25,11 @@ def measure_missing(
     cells: Sequence[Cell], work: Work, out: Path, keep_coresets: bool
 ) -> Iterator[str]:
     """Measure the cells that were not yet; a line of words after each."""
+    missing = [cell for cell in cells if not cell.path(out, work.scope).exists()]
+    refuse_too_few_epochs(missing, work)
     for cell in cells:
         path = cell.path(out, work.scope)
-        if path.exists():
+        if cell not in missing:
             measured = read_measured(path, cell)
             _refuse_other_data(path, measured, work)
             yield f"{_words(measured)}; measured before (delete {path} to measure it again)"
