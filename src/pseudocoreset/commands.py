@@ -179,7 +179,7 @@ def reproduce(given: Namespace) -> None:
         return
     settings = pick(ReproduceSettings, given)
     settings.check()
-    cells = chosen_cells(names, settings.recipe, given.cells)
+    cells = chosen_cells(names, settings.recipe, scope.data, given.cells)
     say = (lambda *_: None) if given.quiet else print
     if given.data is not None:
         folder = Path(given.work) if given.work is not None else out.parent / "reproduce-work"

@@ -59,7 +59,7 @@ def times(out: Path) -> dict[str, int]:
 
 def test_every_cell_is_measured_with_what_made_it(results):
     stored = {path.name for path in (results / "table1" / "digits").glob("*.json")}
-    assert stored == {f"{cell.file_name}.json" for cell in cells_of("table1", "paper")}
+    assert stored == {f"{cell.file_name}.json" for cell in cells_of("table1", "paper", "digits")}
     content = json.loads((results / "table1" / "digits" / "fbpc-ipc10-paper.json").read_text())
     assert content["cell"]["method"] == "fbpc"
     assert len(content["seeds"]) == 2
@@ -92,7 +92,7 @@ def test_run_again_all_is_skipped(results, capsys):
     before = times(results)
     run("table1", "pictures", *SMALL, "--out", results)
     shown = capsys.readouterr().out
-    assert shown.count("measured before") == len(cells_of("table1", "paper"))
+    assert shown.count("measured before") == len(cells_of("table1", "paper", "digits"))
     assert shown.count("drawn before") == len(SIZES)
     assert times(results) == before
 
@@ -232,14 +232,21 @@ def test_without_dsa_nothing_is_augmented_and_a_holdout_stands_apart(shortened, 
     assert "digits, scored on 100 held-out training images" in (out / "results.md").read_text()
 
 
-def test_the_list_says_what_is_measured_and_how_long_it_took(results, capsys):
+def test_the_list_says_what_is_measured_and_how_long_it_took(results, tmp_path, capsys):
     run("--list", "--data", "digits", "--out", results)
     shown = capsys.readouterr().out
     assert "paper: 16 of 16 cells measured; 0:" in shown
-    assert "tuned: 4 of 16 cells measured" in shown  # random images and the full data
+    assert "tuned" not in shown  # nothing is, on digits
     assert "paper: 0 of 6 cells measured; time unknown" in shown
-    assert "missing: bpc-rkl/1," in shown
     assert "3 of 3 drawn" in shown
+    run("--list", "--out", results)
+    assert "tuned: 0 of 2 cells measured" in capsys.readouterr().out
+    out = copied(results, tmp_path)
+    (out / "table1" / "digits" / "bpc-rkl-ipc1-paper.json").unlink()
+    run("--list", "--data", "digits", "--out", out)
+    shown = capsys.readouterr().out
+    assert "paper: 15 of 16 cells measured" in shown
+    assert "missing: bpc-rkl/1\n" in shown
 
 
 @pytest.mark.parametrize(

@@ -120,14 +120,14 @@ def test_the_order_of_methods_is_said_where_all_are_measured():
         for method, accuracy in (accuracies | swapped).items():
             cell = Cell("table1", method, ipc, None if method == "random" else "paper")
             found[cell] = made(cell, accuracy)
-        (sentence,) = order_sentences(found)
+        (sentence,) = order_sentences(found, CIFAR10)
         if swapped:
             assert "BPC-rKL 20.0 < Random 30.0" in sentence
             assert sentence.endswith("not the paper's order.")
         else:
             assert sentence.endswith("FBPC 62.0; the paper's order.")
     del found[cell]
-    assert order_sentences(found) == []
+    assert order_sentences(found, CIFAR10) == []
 
 
 def test_the_headline_is_short():
@@ -194,17 +194,52 @@ def test_the_committed_pages_are_what_the_committed_results_give():
 
 
 def test_cells_are_chosen_by_patterns_and_each_once():
-    names = [cell.name for cell in chosen_cells(["table1"], "paper", "fbpc/10, random/*,full/*")]
+    names = [
+        cell.name
+        for cell in chosen_cells(["table1"], "paper", "cifar10", "fbpc/10, random/*,full/*")
+    ]
     assert names == ["random/1", "random/10", "random/50", "fbpc/10", "full/all"]
-    both = chosen_cells(["table1", "pictures"], "paper", None)
+    both = chosen_cells(["table1", "pictures"], "paper", "cifar10", None)
     assert len(both) == len(set(both)) == 16
-    assert {cell.recipe for cell in cells_of("table1", "tuned")} == {None, "tuned"}
+
+
+@pytest.mark.parametrize(
+    ("table", "data", "tuned"),
+    [
+        ("table1", "cifar10", {"fbpc-isotropic/10", "fbpc/10"}),
+        ("dsa", "cifar10", {"fbpc/10"}),
+        ("table1", "digits", set()),
+    ],
+)
+def test_only_what_differs_from_the_paper_is_measured_again(table, data, tuned):
+    paper_cells, cells = (cells_of(table, recipe, data) for recipe in ("paper", "tuned"))
+    assert {cell.name for cell in cells if cell.recipe == "tuned"} == tuned
+    assert {cell.name for cell in set(cells) - set(paper_cells)} == tuned
+    assert [cell.name for cell in cells] == [cell.name for cell in paper_cells]
+
+
+def test_a_tuned_row_has_the_papers_cells_where_nothing_was_tuned():
+    cells = [made(fbpc(1), 35.0), made(fbpc(recipe="tuned"), 63.5)]
+    for method in ("random", "bpc-rkl", "bpc-fkl"):
+        recipe = None if method == "random" else "paper"
+        cells.append(made(Cell("table1", method, 10, recipe), 20.0))
+    found = {measured.cell: measured for measured in cells}
+    row = line_of(headline(found, CIFAR10).markdown(), "FBPC, recipe `tuned`")
+    assert "**35.00 /" in row
+    assert "**63.50 /" in row
+    assert "| 35.00 ± 0.10" in line_of(
+        dsa_table({}, found, CIFAR10).markdown(), "FBPC (DSA)", "tuned"
+    )
+    (sentence,) = order_sentences(found, CIFAR10)
+    assert sentence.startswith("10 a class, recipe `tuned`: Random 20.0")
 
 
 def test_the_papers_figures_are_of_the_cells_of_its_tables():
-    cells = {(c.method, c.ipc) for c in cells_of("table1", "paper") if c.ipc is not None}
+    cells = {(c.method, c.ipc) for c in cells_of("table1", "paper", "cifar10") if c.ipc is not None}
     assert paper.TABLE1.keys() == cells
-    assert paper.WITHOUT_DSA.keys() == {(c.method, c.ipc) for c in cells_of("dsa", "paper")}
+    assert paper.WITHOUT_DSA.keys() == {
+        (c.method, c.ipc) for c in cells_of("dsa", "paper", "cifar10")
+    }
 
 
 def test_a_cell_names_itself_in_its_file(tmp_path):

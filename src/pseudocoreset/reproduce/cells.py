@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pseudocoreset.errors import UserError
+from pseudocoreset.recipes import recipe_for
 
 SIZES = (1, 10, 50)
 FULL = "full"
@@ -23,6 +24,8 @@ TABLES = {
     "table1": "accuracy and NLL by method and images per class",
     "dsa": "accuracy without augmentation (experts, coresets and SGHMC alike)",
 }
+METHODS = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
+"""The methods that have recipes."""
 WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
 """The methods of the table of augmentation."""
 PICTURES = "pictures"
@@ -81,27 +84,34 @@ class Cell:
         return out / self.table / scope.label / f"{self.file_name}.json"
 
 
-def cells_of(table: str, recipe: str) -> list[Cell]:
+def cell_with(table: str, method: str, ipc: int, recipe: str | None, data: str) -> Cell:
+    """The cell with this recipe, which is called the paper's where it is no other."""
+    if recipe and recipe_for(data, ipc, method, recipe) == recipe_for(data, ipc, method):
+        recipe = "paper"
+    return Cell(table, method, ipc, recipe)
+
+
+def cells_of(table: str, recipe: str, data: str) -> list[Cell]:
     """The cells of a table with this recipe, those without any among them."""
+    methods = WITH_AND_WITHOUT if table == "dsa" else METHODS
+    cells = [cell_with(table, method, ipc, recipe, data) for method in methods for ipc in SIZES]
     if table == "dsa":
-        return [Cell(table, method, ipc, recipe) for method in WITH_AND_WITHOUT for ipc in SIZES]
-    tuned = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
-    cells = [Cell(table, "random", ipc, None) for ipc in SIZES]
-    cells += [Cell(table, method, ipc, recipe) for method in tuned for ipc in SIZES]
-    return [*cells, Cell(table, FULL, None, None)]
+        return cells
+    random = [Cell(table, "random", ipc, None) for ipc in SIZES]
+    return [*random, *cells, Cell(table, FULL, None, None)]
 
 
-def pictured_cells(recipe: str) -> list[Cell]:
+def pictured_cells(recipe: str, data: str) -> list[Cell]:
     """The cells whose coresets are drawn."""
-    return [Cell("table1", "fbpc", ipc, recipe) for ipc in SIZES]
+    return [cell_with("table1", "fbpc", ipc, recipe, data) for ipc in SIZES]
 
 
-def chosen_cells(names: Sequence[str], recipe: str, wanted: str | None) -> list[Cell]:
+def chosen_cells(names: Sequence[str], recipe: str, data: str, wanted: str | None) -> list[Cell]:
     """The cells of what was named, each once; `wanted` are patterns such as fbpc/10,random/*."""
     found: dict[Cell, None] = {}
     for name in names:
         found |= dict.fromkeys(
-            pictured_cells(recipe) if name == PICTURES else cells_of(name, recipe)
+            pictured_cells(recipe, data) if name == PICTURES else cells_of(name, recipe, data)
         )
     if wanted is None:
         return list(found)

@@ -132,7 +132,7 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     parts = [f"## {scope.data}, scored on {on}\n"]
     parts += _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
     parts += [f"### Table 1: {TABLES['table1']}\n", table1(found["table1"], scope).markdown()]
-    sentences = order_sentences(found["table1"])
+    sentences = order_sentences(found["table1"], scope)
     if sentences:
         parts.append("".join(f"- {sentence}\n" for sentence in sentences))
     parts += [

@@ -78,8 +78,12 @@ def listing(out: Path, scope: Scope) -> str:
             lines.append(f"  {_pictures_line(out, scope)}")
             continue
         found = measured_cells(out, scope, name)
+        listed: list[Cell] = []
         for recipe in RECIPES:
-            lines += [f"  {line}" for line in _recipe_lines(cells_of(name, recipe), found, recipe)]
+            cells = [cell for cell in cells_of(name, recipe, scope.data) if cell not in listed]
+            if cells:
+                lines += [f"  {line}" for line in _recipe_lines(cells, found, recipe)]
+            listed += cells
     return "\n".join(lines)
 
 

@@ -82,6 +82,8 @@ def _check(content: Any, cell: Cell) -> None:
 
 def measured_cells(out: Path, scope: Scope, table: str) -> dict[Cell, Measured]:
     """All cells of a table that were measured, of either recipe."""
-    known = dict.fromkeys(cell for recipe in RECIPES for cell in cells_of(table, recipe))
+    known = dict.fromkeys(
+        cell for recipe in RECIPES for cell in cells_of(table, recipe, scope.data)
+    )
     paths = {cell: cell.path(out, scope) for cell in known}
     return {cell: read_measured(path, cell) for cell, path in paths.items() if path.exists()}
