@@ -173,9 +173,10 @@ def reproduce(given: Namespace) -> None:
     """Measure what is missing of the paper's tables, and render what there is."""
     names = chosen_names(given.names)
     out = Path(given.out)
-    scope = Scope((given.data or paper.DATA).partition(":")[0], given.holdout)
+    data = (given.data or paper.DATA).partition(":")[0]
+    scope = Scope(data, given.holdout, given.image_size)
     if given.list:
-        print(listing(out, scope))
+        print(listing(names, out, scope))
         return
     settings = pick(ReproduceSettings, given)
     settings.check()

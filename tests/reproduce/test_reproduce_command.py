@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pseudocoreset import Pseudocoreset, named_protocol
+from pseudocoreset import Pseudocoreset, load_data, named_protocol
 from pseudocoreset.cli import main
 from pseudocoreset.recipes import OWN
 from pseudocoreset.reproduce import measure_cell as measuring
@@ -232,6 +232,17 @@ def test_without_dsa_nothing_is_augmented_and_a_holdout_stands_apart(shortened, 
     assert "digits, scored on 100 held-out training images" in (out / "results.md").read_text()
 
 
+def test_resized_images_stand_apart(shortened, tmp_path):
+    out = tmp_path / "results"
+    run("table1", *SMALL, "--out", out, "--cells", "random/1", "--image-size", "16", "--quiet")
+    path = Cell("table1", "random", 1, None).path(out, Scope("digits", image_size=16))
+    made_of = json.loads(path.read_text())["coreset"]["data_fingerprint"]
+    assert made_of == load_data("digits", 16).fingerprint
+    assert (
+        "## digits resized to 16×16, scored on the test images" in (out / "results.md").read_text()
+    )
+
+
 def test_the_list_says_what_is_measured_and_how_long_it_took(results, tmp_path, capsys):
     run("--list", "--data", "digits", "--out", results)
     shown = capsys.readouterr().out
@@ -243,10 +254,11 @@ def test_the_list_says_what_is_measured_and_how_long_it_took(results, tmp_path, 
     assert "tuned: 0 of 2 cells measured" in capsys.readouterr().out
     out = copied(results, tmp_path)
     (out / "table1" / "digits" / "bpc-rkl-ipc1-paper.json").unlink()
-    run("--list", "--data", "digits", "--out", out)
+    run("table1", "--list", "--data", "digits", "--out", out)
     shown = capsys.readouterr().out
     assert "paper: 15 of 16 cells measured" in shown
     assert "missing: bpc-rkl/1\n" in shown
+    assert "dsa:" not in shown
 
 
 @pytest.mark.parametrize(

@@ -98,10 +98,16 @@ def test_table1_shows_ours_beside_the_papers_and_marks_the_difference():
 
 def test_images_held_out_and_other_data_stand_beside_no_figure_of_the_paper():
     measured = made(fbpc(), 60.0)
-    for scope in (Scope("cifar10", 5000), Scope("digits")):
+    for scope in (Scope("cifar10", 5000), Scope("cifar10", image_size=16), Scope("digits")):
         text = table1({measured.cell: measured}, scope).markdown()
         assert "62.33" not in text
         assert "missed" not in text
+
+
+@pytest.mark.parametrize("label", ["digits", "a-b", "a-16px", "a-holdout50", "a-16px-holdout50"])
+def test_a_scope_is_known_by_its_folder(label):
+    assert Scope.labelled(label).label == label
+    assert Scope.labelled(label).data == label.partition("-16px")[0].partition("-holdout")[0]
 
 
 def test_dsa_takes_its_row_with_augmentation_from_table1():

@@ -1,5 +1,6 @@
 """The cells of the paper's tables: what is measured, what each is called, where it is stored."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -35,18 +36,29 @@ NAMES = {**TABLES, PICTURES: "the images of the FBPC coresets"}
 
 @dataclass(frozen=True)
 class Scope:
-    """What all cells of a table are measured on: a data set, and how many images are held out.
+    """What all cells of a table are measured on: a data set, its images of their own size or
+    resized, and how many of them are held out.
 
     With a holdout, scores are those on the images held out: for choosing, never beside the paper's.
     """
 
     data: str
     holdout: int = 0
+    image_size: int | None = None
 
     @property
     def label(self) -> str:
         """The folder of its cells."""
-        return f"{self.data}-holdout{self.holdout}" if self.holdout else self.data
+        size = f"-{self.image_size}px" if self.image_size else ""
+        return f"{self.data}{size}" + (f"-holdout{self.holdout}" if self.holdout else "")
+
+    @staticmethod
+    def labelled(label: str) -> "Scope":
+        """The scope whose cells are in a folder of this name."""
+        found = re.fullmatch(r"(.+?)(?:-(\d+)px)?(?:-holdout(\d+))?", label)
+        assert found is not None  # no folder has an empty name
+        data, size, holdout = found.groups()
+        return Scope(data, int(holdout or 0), int(size) if size else None)
 
     @property
     def split(self) -> str:

@@ -69,11 +69,11 @@ def _words(measured: Measured) -> str:
     )
 
 
-def listing(out: Path, scope: Scope) -> str:
-    """All that can be reproduced, what of it was measured, and how long that took."""
+def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
+    """What these names stand for, what of it was measured, and how long that took."""
     lines = []
-    for name, what in NAMES.items():
-        lines.append(f"{name}: {what}, on {scope.label}")
+    for name in names:
+        lines.append(f"{name}: {NAMES[name]}, on {scope.label}")
         if name == PICTURES:
             lines.append(f"  {_pictures_line(out, scope)}")
             continue
