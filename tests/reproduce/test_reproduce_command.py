@@ -279,6 +279,22 @@ def test_a_mistake_is_one_sentence(arguments, says, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_of_more_updates_is_to_be_deleted_under_work(results, tmp_path, capsys):
+    out, work = copied(results, tmp_path), tmp_path / "work"
+    shutil.copytree(results.parent / "reproduce-work", work)
+    cell = Cell("table1", "fbpc", 1, "paper").path(out, SCOPE)
+    given = [*SMALL, "--out", out, "--work", work, "--cells", "fbpc/1", "--quiet"]
+    cell.unlink()
+    run("table1", *given, "--steps", "0", code=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    (folder,) = (work / "digits" / "runs").glob("fbpc-ipc1-paper-*-seed0")
+    assert f"{folder} holds a run of 1 updates, more than 0: delete that folder" in line
+    assert "--out" not in line
+    shutil.rmtree(folder)
+    run("table1", *given, "--steps", "0")
+    assert cell.exists()
+
+
 def test_too_few_epochs_are_refused_before_anything_is_measured(
     results, tmp_path, capsys, monkeypatch
 ):

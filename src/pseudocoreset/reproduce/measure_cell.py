@@ -22,6 +22,7 @@ from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.cells import FULL, Cell, Scope
 from pseudocoreset.reproduce.stored import Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
+from pseudocoreset.run_folder import OtherRunError
 from pseudocoreset.settings import USED_BY, DistillSettings
 
 NET = "convnet"
@@ -179,16 +180,22 @@ def _distilled(
         recipe=cell.recipe or "paper",
         steps=work.settings.steps,
     )
-    coreset = distill(
-        work.data,
-        () if experts is None else experts,
-        settings,
-        net=NET if experts is None else None,
-        out=folder,
-        seed=seed,
-        device=work.device,
-        progress=work.progress,
-    )
+    try:
+        coreset = distill(
+            work.data,
+            () if experts is None else experts,
+            settings,
+            net=NET if experts is None else None,
+            out=folder,
+            seed=seed,
+            device=work.device,
+            progress=work.progress,
+        )
+    except OtherRunError as error:
+        raise UserError(
+            f"{error.found}: delete that folder, which --work kept for {cell.name}, or give the "
+            "options it was begun with."
+        ) from None
     return replace(coreset, images=coreset.images.half().float())
 
 
