@@ -301,9 +301,9 @@ def test_too_few_epochs_are_refused_before_anything_is_measured(
     later = replace(OWN["digits", 1], from_epoch=3)
     monkeypatch.setitem(OWN, ("digits", 1), later)
     given = ["table1", *SMALL, "--cells", "random/1,bpc-fkl/1,fbpc*/1,fbpc/10"]
-    run(*given, "--out", tmp_path / "results", code=2)
+    run("dsa", *given, "--out", tmp_path / "results", code=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert "--epochs 2" in line
-    assert "fbpc-isotropic/1 (3), fbpc/1 (3): give --epochs 3 or more" in line
+    assert "on, fbpc/1 (3), fbpc-isotropic/1 (3): give --epochs 3 or more" in line
     assert not list(tmp_path.iterdir())
     run(*given, "--out", results, "--quiet")  # where they were measured before, there is no need

@@ -87,13 +87,15 @@ class Made:
 def refuse_too_few_epochs(cells: Sequence[Cell], work: Work) -> None:
     """Refuse cells that take experts from a later epoch on than these are trained to."""
     first = {
-        cell: recipe_for(work.data.name, cell.ipc, cell.method, cell.recipe or "paper").from_epoch
+        cell.name: recipe_for(
+            work.data.name, cell.ipc, cell.method, cell.recipe or "paper"
+        ).from_epoch
         for cell in cells
         if cell.method in USED_BY["from_epoch"] and cell.ipc is not None
     }
-    late = {cell: epoch for cell, epoch in first.items() if epoch > work.settings.epochs}
+    late = {name: epoch for name, epoch in first.items() if epoch > work.settings.epochs}
     if late:
-        named = ", ".join(f"{cell.name} ({epoch})" for cell, epoch in late.items())
+        named = ", ".join(f"{name} ({epoch})" for name, epoch in late.items())
         raise UserError(
             f"--epochs {work.settings.epochs} is too few for cells that take experts from a later "
             f"epoch on, {named}: give --epochs {max(late.values())} or more, or other --cells."
