@@ -190,6 +190,24 @@ def test_a_persons_mistake_is_one_sentence_and_exit_code_2(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "missing", "command"),
+    [
+        (["plan", "distill"], "--data", "plan distill"),
+        (["plan", "experts"], "--data", "plan experts"),
+        (["distill"], "--data, --out", "distill"),
+        (["distill", "--data", "digits"], "--out", "distill"),
+        (["sample", "coreset"], "--out", "sample"),
+        (["evaluate"], "coreset, --data", "evaluate"),
+        (["info"], "what", "info"),
+    ],
+)
+def test_what_is_missing_is_called_as_it_is_given(arguments, missing, command, capsys):
+    run(*arguments, code=2)
+    said = f"required: {missing}: see `pseudocoreset {command} --help`."
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_explains_every_option(command, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from pseudocoreset import plan
+from pseudocoreset import ExpertSettings, load_data, measure, plan
 from pseudocoreset.cli import main
 from pseudocoreset.measure import Enough, Stopwatch, seconds_a_step
 
@@ -45,6 +46,26 @@ def test_experts(tmp_path, capsys):
     assert half["disk_bytes"] == found["disk_bytes"] / 2
 
 
+def test_on_any_device_experts_are_trained_one_after_another(monkeypatch):
+    trained = []
+
+    def train(data, net, out, settings, *, device, progress):
+        trained.append(settings.num)
+        with progress.task("experts", settings.epochs) as task:
+            for _ in range(settings.epochs):
+                task.advance()
+
+    monkeypatch.setattr(plan, "train_experts", train)
+    monkeypatch.setattr(plan, "choose_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(plan, "device_name", str)
+    monkeypatch.setattr(plan, "PeakMemory", lambda _: Mock(whole=lambda: 0))
+    for module in (plan, measure):
+        monkeypatch.setattr(module, "synchronize", lambda _: None)
+    found = plan.plan_experts(load_data("digits"), "convnet:width=8", ExpertSettings(num=5))
+    assert set(trained) == {1}
+    assert found.steps == 5 * 30
+
+
 def test_distill_before_there_are_experts(tmp_path, capsys):
     given = ["--ipc", 1, "--steps", 500, "--covariance-steps", 2, "--gamma", 1]
     found = planned(tmp_path, "distill", *given)
@@ -52,6 +73,18 @@ def test_distill_before_there_are_experts(tmp_path, capsys):
     assert plan.LEAST_UPDATES <= found["measured_steps"] < 100
     assert "MAP" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--method", "bpc-fkl", "--samples", 1, "--start-epochs", 10],
+        ["--method", "bpc-w", "--expert-epochs", 5],
+    ],
+)
+def test_experts_that_are_missing_reach_the_epochs_that_are_asked_for(tmp_path, given):
+    found = planned(tmp_path, "distill", "--ipc", 1, "--steps", 9, *given)
+    assert found["measured_steps"] >= plan.LEAST_UPDATES
 
 
 def test_a_random_coreset_takes_no_updates(tmp_path):
@@ -72,6 +105,11 @@ def test_evaluate_before_there_is_a_coreset(tmp_path):
     ("arguments", "named"),
     [
         (["evaluate", "--split", "holdout"], "--holdout"),
+        (["evaluate", "--split", "train"], "--split train"),
+        (["evaluate", "--seeds", "0"], "--seeds 0"),
+        (["experts", "--num", "0"], "--num 0"),
+        (["experts", "--batch", "0"], "--batch 0"),
+        (["experts", "--epochs", "2", "--from-epoch", "5"], "--from-epoch 5"),
         (["experts", "--from-replay", "somewhere"], "--from-replay"),
         (["distill", "--ipc", "many"], "--ipc"),
         (["distill", "--experts", "nowhere"], "nowhere"),

@@ -11,7 +11,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings
 from pseudocoreset.options import SEVERAL, CommonOptions, DataOptions, Parser, add_options
 from pseudocoreset.posterior import Protocol
-from pseudocoreset.reproduce.measure import ReproduceSettings
+from pseudocoreset.reproduce.measure_cell import ReproduceSettings
 from pseudocoreset.settings import USED_BY, DistillSettings
 
 NET_HELP = (
@@ -148,6 +148,7 @@ def _reproduce(command: Parser) -> None:
     command.add_argument(
         "--data", type=str | None, help="as for distill; default: measure nothing, render only"
     )
+    command.add_argument("--image-size", type=int | None, help="resize images to this side")
     command.add_argument(
         "--holdout", type=int, default=0, help="keep so many training images out and score on them"
     )

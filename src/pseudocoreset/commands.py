@@ -28,7 +28,7 @@ from pseudocoreset.report.console import RichProgress
 from pseudocoreset.report.tensorboard import require_tensorboard, write_tensorboard
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import PICTURES, Scope, chosen_cells, chosen_names
-from pseudocoreset.reproduce.measure import ReproduceSettings, Work
+from pseudocoreset.reproduce.measure_cell import ReproduceSettings, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered
 from pseudocoreset.reproduce.pictures import draw_pictures
 from pseudocoreset.reproduce.run import listing, measure_missing
@@ -173,13 +173,14 @@ def reproduce(given: Namespace) -> None:
     """Measure what is missing of the paper's tables, and render what there is."""
     names = chosen_names(given.names)
     out = Path(given.out)
-    scope = Scope((given.data or paper.DATA).partition(":")[0], given.holdout)
+    data = (given.data or paper.DATA).partition(":")[0]
+    scope = Scope(data, given.holdout, given.image_size)
     if given.list:
-        print(listing(out, scope))
+        print(listing(names, out, scope))
         return
     settings = pick(ReproduceSettings, given)
     settings.check()
-    cells = chosen_cells(names, settings.recipe, given.cells)
+    cells = chosen_cells(names, settings.recipe, scope.data, given.cells)
     say = (lambda *_: None) if given.quiet else print
     if given.data is not None:
         folder = Path(given.work) if given.work is not None else out.parent / "reproduce-work"

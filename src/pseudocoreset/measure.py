@@ -15,10 +15,11 @@ from pseudocoreset.engine.progress import Task
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.experts import ExpertSettings, ExpertStore
 from pseudocoreset.experts.train import identify
-from pseudocoreset.nets import make_net
+from pseudocoreset.nets import Weights, make_net
 
-STAND_IN_EPOCHS = 4
-"""Snapshots of a stand-in: what the methods reach for from their first epoch on."""
+STAND_IN_SNAPSHOTS = 4
+STAND_IN_EPOCHS = 1_000_000
+"""More epochs than any method reaches for."""
 
 
 def synchronize(device: torch.device) -> None:
@@ -109,6 +110,14 @@ def _resident_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+class _StandIns(ExpertStore):
+    """A few snapshots, which come again and again as the epochs go on."""
+
+    def snapshot(self, trajectory: Path, epoch: int, device: torch.device) -> Weights:
+        kept = (epoch - self.first_epoch) % STAND_IN_SNAPSHOTS
+        return super().snapshot(trajectory, self.first_epoch + kept, device)
+
+
 def stand_in_experts(
     folder: Path, data: ImageData, net: str, method: str, from_epoch: int, dsa: str
 ) -> ExpertStore:
@@ -117,9 +126,9 @@ def stand_in_experts(
     network = make_net(net, **shape)
     # The weight-space methods start from the first epochs, whatever --from-epoch says.
     first = 0 if method.startswith("bpc-") else from_epoch
-    settings = ExpertSettings(num=1, epochs=first + STAND_IN_EPOCHS - 1, from_epoch=first, dsa=dsa)
+    settings = ExpertSettings(num=1, epochs=first + STAND_IN_EPOCHS, from_epoch=first, dsa=dsa)
     store = ExpertStore.create(folder, identify(data, network, settings, seed=0))
     rng = Rng(torch.device("cpu"), 0, "stand-in")
-    snapshots = [network.init(rng.device) for _ in range(STAND_IN_EPOCHS)]
+    snapshots = [network.init(rng.device) for _ in range(STAND_IN_SNAPSHOTS)]
     store.write(0, snapshots, {"train_loss": [], "test_accuracy": None}, network)
-    return store
+    return _StandIns(store.path, store.identity)

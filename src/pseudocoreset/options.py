@@ -15,12 +15,22 @@ from pseudocoreset.errors import UserError
 T = TypeVar("T")
 
 
+REQUIRED = ("data", "out")
+"""The options that some commands can't do without; what else is missing has its place in a row."""
+
+
 class Parser(ArgumentParser):
     """A parser whose errors are one sentence."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         """Say what is wrong with the command line, and where help is."""
-        text = " ".join(message.split())
+        text, command = " ".join(message.split()), self.prog.replace(" [options]", "")
+        missing = re.fullmatch(r"(the following arguments are required: )([\w., ]+)", text)
+        if missing:  # jsonargparse names them as in `plan.distill.data, plan.distill.out`
+            places = [key.rpartition(".") for key in missing[2].split(", ")]
+            names = [f"--{name}" if name in REQUIRED else name for _, _, name in places]
+            text = missing[1] + ", ".join(names)
+            command = f"{command} {places[0][0].replace('.', ' ')}".rstrip()
         text = re.sub(r'Parser key "(\w+)":', lambda m: f"--{m[1].replace('_', '-')}:", text)
         text = re.sub(r"<class '(\w+)'>", r"\1", text)
         # A number that may be None: of the reasons, the first is the one that speaks of it.
@@ -34,7 +44,7 @@ class Parser(ArgumentParser):
             r"\3",
             text,
         )
-        raise UserError(f"{text.rstrip('.')}: see `{self.prog.replace(' [options]', '')} --help`.")
+        raise UserError(f"{text.rstrip('.')}: see `{command} --help`.")
 
 
 @dataclass(frozen=True)

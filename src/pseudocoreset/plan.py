@@ -20,8 +20,7 @@ from pseudocoreset.data import ImageData, Split
 from pseudocoreset.distill import distill
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.progress import SILENT, Progress
-from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.evaluate import evaluate
+from pseudocoreset.evaluation.evaluate import evaluate, images_to_score
 from pseudocoreset.evaluation.predictive import TEST_BATCH
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.measure import (
@@ -96,7 +95,8 @@ class Plan:
 def plan_experts(
     data: ImageData, net: str, settings: ExpertSettings, *, device: str = "auto"
 ) -> Plan:
-    """Experts, from a few steps of one of them; of all of them where they run side by side."""
+    """Experts, from a few steps of one of them: they are trained one after another."""
+    settings.check()
     place, network = choose_device(device), _network(net, data)
     batch = min(settings.batch, len(data.train))
     steps = len(data.train) // batch
@@ -104,24 +104,21 @@ def plan_experts(
     part = replace(
         data, train=_first(data.train, few * batch), test=_first(data.test, batch), holdout=None
     )
-    number = settings.num if place.type == "cuda" else 1
 
     def run(epochs: int, watch: Progress = SILENT) -> None:
-        short = replace(settings, num=number, epochs=epochs, from_epoch=0)
+        short = replace(settings, num=1, epochs=epochs, from_epoch=0)
         with tempfile.TemporaryDirectory() as folder, suppress(Enough):
             train_experts(part, net, folder, short, device=device, progress=watch)
 
     peak = PeakMemory(place)
     cold, warm = (_timed(lambda: run(1), place) for _ in range(2))
-    watch = Stopwatch(place, 2 * number, BUDGET_S)
+    watch = Stopwatch(place, 2, BUDGET_S)
     run(MANY_EPOCHS, watch)
-    # One by one or side by side, what follows the first round is so many epochs. The mean, not the
-    # median: what a busy machine takes away now, it will take away then.
-    done = watch.durations[number:]
-    done = done[: len(done) // number * number]  # side by side, it may end within a round
+    # The mean, not the median: what a busy machine takes away now, it will take away then.
+    done = watch.durations[1:]
     step_s = fmean(done) / few
     # Begun and stored, and scored in the end by forward passes, which are a third of a step.
-    around = max(0.0, warm - number * few * step_s) / number + len(data.test) / batch * step_s / 3
+    around = max(0.0, warm - few * step_s) + len(data.test) / batch * step_s / 3
     kept = settings.epochs - settings.from_epoch + 1
     snapshot = network.num_params * (2 if settings.half else 4) + network.num_buffers * 4
     return Plan(
@@ -214,11 +211,7 @@ def plan_evaluate(
 ) -> Plan:
     """Scores, from short chains: their epochs, and their samples' predictions, each by itself."""
     place = choose_device(device)
-    images = {"test": data.test, "holdout": data.holdout}.get(split)
-    if images is None:
-        raise UserError(
-            f"--split {split} has no images here: give test, or holdout with --holdout N."
-        )
+    images = images_to_score(coreset, data, split, seeds)
     part = replace(data, test=_first(images, TEST_BATCH), holdout=None)
     number = seeds if place.type == "cuda" else 1
 

@@ -17,6 +17,14 @@ EXTENDABLE = ("steps",)
 """What may change when a run goes on: update i does not depend on how many are to follow."""
 
 
+class OtherRunError(UserError):
+    """A folder holds another run than the one that was to go on in it, as `found` says."""
+
+    def __init__(self, found: str, advice: str) -> None:
+        super().__init__(f"{found}: {advice}.")
+        self.found = found
+
+
 class RunFolder:
     """The folder of one distillation."""
 
@@ -28,10 +36,9 @@ class RunFolder:
             there = read_config(path)
             for name in {**config, **there}:  # in their order: the method goes before its settings
                 if name not in EXTENDABLE and config.get(name) != there.get(name):
-                    raise UserError(
-                        f"{path} holds a run with {name} {there.get(name)}, not "
-                        f"{config.get(name)}: give another --out, or the settings it was begun "
-                        "with."
+                    raise OtherRunError(
+                        f"{path} holds a run with {name} {there.get(name)}, not {config.get(name)}",
+                        "give another --out, or the settings it was begun with",
                     )
             self._refuse_fewer(config)
         write_text(path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
@@ -44,9 +51,9 @@ class RunFolder:
         with open_tensors(self._checkpoint_path, CHECKPOINT) as (_, metadata):
             done = metadata["update"]
         if config.get("steps", done) < done:
-            raise UserError(
-                f"{self.path} holds a run of {done} updates, more than {config['steps']}: give "
-                f"--steps {done} or more, or another --out."
+            raise OtherRunError(
+                f"{self.path} holds a run of {done} updates, more than {config['steps']}",
+                f"give --steps {done} or more, or another --out",
             )
 
     @property

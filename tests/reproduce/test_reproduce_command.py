@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pseudocoreset import Pseudocoreset, named_protocol
+from pseudocoreset import Pseudocoreset, load_data, named_protocol
 from pseudocoreset.cli import main
 from pseudocoreset.recipes import OWN
-from pseudocoreset.reproduce import measure as measuring
+from pseudocoreset.reproduce import measure_cell as measuring
 from pseudocoreset.reproduce import run as running
 from pseudocoreset.reproduce.cells import SIZES, Cell, Scope, cells_of
 from pseudocoreset.reproduce.page import MARK
@@ -59,7 +59,7 @@ def times(out: Path) -> dict[str, int]:
 
 def test_every_cell_is_measured_with_what_made_it(results):
     stored = {path.name for path in (results / "table1" / "digits").glob("*.json")}
-    assert stored == {f"{cell.file_name}.json" for cell in cells_of("table1", "paper")}
+    assert stored == {f"{cell.file_name}.json" for cell in cells_of("table1", "paper", "digits")}
     content = json.loads((results / "table1" / "digits" / "fbpc-ipc10-paper.json").read_text())
     assert content["cell"]["method"] == "fbpc"
     assert len(content["seeds"]) == 2
@@ -92,7 +92,7 @@ def test_run_again_all_is_skipped(results, capsys):
     before = times(results)
     run("table1", "pictures", *SMALL, "--out", results)
     shown = capsys.readouterr().out
-    assert shown.count("measured before") == len(cells_of("table1", "paper"))
+    assert shown.count("measured before") == len(cells_of("table1", "paper", "digits"))
     assert shown.count("drawn before") == len(SIZES)
     assert times(results) == before
 
@@ -157,7 +157,7 @@ def test_the_tuned_coreset_is_the_one_that_is_shipped(results, tmp_path):
 
 
 def test_interrupted_between_cells_it_goes_on(shortened, tmp_path, monkeypatch):
-    measure, made = running.measure, []
+    measure, made = running.measure_cell, []
 
     def interrupted(cell, work):
         if len(made) == 2:
@@ -165,7 +165,7 @@ def test_interrupted_between_cells_it_goes_on(shortened, tmp_path, monkeypatch):
         made.append(cell.name)
         return measure(cell, work)
 
-    monkeypatch.setattr(running, "measure", interrupted)
+    monkeypatch.setattr(running, "measure_cell", interrupted)
     options = [*SMALL, "--out", tmp_path / "results", "--cells", "fbpc/1,bpc-fkl/1,random/*"]
     run("table1", *options, "--quiet", code=130)
     cells = tmp_path / "results" / "table1" / "digits"
@@ -232,14 +232,33 @@ def test_without_dsa_nothing_is_augmented_and_a_holdout_stands_apart(shortened, 
     assert "digits, scored on 100 held-out training images" in (out / "results.md").read_text()
 
 
-def test_the_list_says_what_is_measured_and_how_long_it_took(results, capsys):
+def test_resized_images_stand_apart(shortened, tmp_path):
+    out = tmp_path / "results"
+    run("table1", *SMALL, "--out", out, "--cells", "random/1", "--image-size", "16", "--quiet")
+    path = Cell("table1", "random", 1, None).path(out, Scope("digits", image_size=16))
+    made_of = json.loads(path.read_text())["coreset"]["data_fingerprint"]
+    assert made_of == load_data("digits", 16).fingerprint
+    assert (
+        "## digits resized to 16×16, scored on the test images" in (out / "results.md").read_text()
+    )
+
+
+def test_the_list_says_what_is_measured_and_how_long_it_took(results, tmp_path, capsys):
     run("--list", "--data", "digits", "--out", results)
     shown = capsys.readouterr().out
     assert "paper: 16 of 16 cells measured; 0:" in shown
-    assert "tuned: 4 of 16 cells measured" in shown  # random images and the full data
+    assert "tuned" not in shown  # nothing is, on digits
     assert "paper: 0 of 6 cells measured; time unknown" in shown
-    assert "missing: bpc-rkl/1," in shown
     assert "3 of 3 drawn" in shown
+    run("--list", "--out", results)
+    assert "tuned: 0 of 2 cells measured" in capsys.readouterr().out
+    out = copied(results, tmp_path)
+    (out / "table1" / "digits" / "bpc-rkl-ipc1-paper.json").unlink()
+    run("table1", "--list", "--data", "digits", "--out", out)
+    shown = capsys.readouterr().out
+    assert "paper: 15 of 16 cells measured" in shown
+    assert "missing: bpc-rkl/1\n" in shown
+    assert "dsa:" not in shown
 
 
 @pytest.mark.parametrize(
@@ -250,10 +269,41 @@ def test_the_list_says_what_is_measured_and_how_long_it_took(results, capsys):
         (["table1", "--seeds", "0"], "--seeds 0"),
         (["table1", "--steps", "-1"], "--steps -1"),
         (["dsa", "--cells", "random/*"], "'random/*' is none of bpc-fkl/1"),
-        (["table1", "--num", "0", "--data", "digits", "--cells", "fbpc/1"], "--num 0"),
+        (["table1", "--num", "0", "--data", "digits"], "--num 0"),
+        (["table1", "--epochs", "0", "--data", "digits"], "--epochs 0"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, says, tmp_path, capsys):
     run(*arguments, "--out", tmp_path / "results", code=2)
     assert says in capsys.readouterr().err
-    assert not (tmp_path / "results").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_more_updates_is_to_be_deleted_under_work(results, tmp_path, capsys):
+    out, work = copied(results, tmp_path), tmp_path / "work"
+    shutil.copytree(results.parent / "reproduce-work", work)
+    cell = Cell("table1", "fbpc", 1, "paper").path(out, SCOPE)
+    given = [*SMALL, "--out", out, "--work", work, "--cells", "fbpc/1", "--quiet"]
+    cell.unlink()
+    run("table1", *given, "--steps", "0", code=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    (folder,) = (work / "digits" / "runs").glob("fbpc-ipc1-paper-*-seed0")
+    assert f"{folder} holds a run of 1 updates, more than 0: delete that folder" in line
+    assert "--out" not in line
+    shutil.rmtree(folder)
+    run("table1", *given, "--steps", "0")
+    assert cell.exists()
+
+
+def test_too_few_epochs_are_refused_before_anything_is_measured(
+    results, tmp_path, capsys, monkeypatch
+):
+    later = replace(OWN["digits", 1], from_epoch=3)
+    monkeypatch.setitem(OWN, ("digits", 1), later)
+    given = ["table1", *SMALL, "--cells", "random/1,bpc-fkl/1,fbpc*/1,fbpc/10"]
+    run("dsa", *given, "--out", tmp_path / "results", code=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--epochs 2" in line
+    assert "on, fbpc/1 (3), fbpc-isotropic/1 (3): give --epochs 3 or more" in line
+    assert not list(tmp_path.iterdir())
+    run(*given, "--out", results, "--quiet")  # where they were measured before, there is no need

@@ -11,10 +11,10 @@ from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
 from pseudocoreset.reproduce.compare import nll_verdict, verdict
 from pseudocoreset.reproduce.page import MARK, page_path, readme_block, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.reproduce.stopwatch import Stopwatch
 from pseudocoreset.reproduce.stored import Measured, write_measured
 from pseudocoreset.reproduce.tables import dsa_table, headline, order_sentences, table1
 from pseudocoreset.reproduce.text_table import TextTable
+from pseudocoreset.reproduce.time_spent import TimeSpent
 
 ROOT = Path(__file__).parent.parent.parent
 CIFAR10 = Scope("cifar10")
@@ -98,10 +98,16 @@ def test_table1_shows_ours_beside_the_papers_and_marks_the_difference():
 
 def test_images_held_out_and_other_data_stand_beside_no_figure_of_the_paper():
     measured = made(fbpc(), 60.0)
-    for scope in (Scope("cifar10", 5000), Scope("digits")):
+    for scope in (Scope("cifar10", 5000), Scope("cifar10", image_size=16), Scope("digits")):
         text = table1({measured.cell: measured}, scope).markdown()
         assert "62.33" not in text
         assert "missed" not in text
+
+
+@pytest.mark.parametrize("label", ["digits", "a-b", "a-16px", "a-holdout50", "a-16px-holdout50"])
+def test_a_scope_is_known_by_its_folder(label):
+    assert Scope.labelled(label).label == label
+    assert Scope.labelled(label).data == label.partition("-16px")[0].partition("-holdout")[0]
 
 
 def test_dsa_takes_its_row_with_augmentation_from_table1():
@@ -120,14 +126,14 @@ def test_the_order_of_methods_is_said_where_all_are_measured():
         for method, accuracy in (accuracies | swapped).items():
             cell = Cell("table1", method, ipc, None if method == "random" else "paper")
             found[cell] = made(cell, accuracy)
-        (sentence,) = order_sentences(found)
+        (sentence,) = order_sentences(found, CIFAR10)
         if swapped:
             assert "BPC-rKL 20.0 < Random 30.0" in sentence
             assert sentence.endswith("not the paper's order.")
         else:
             assert sentence.endswith("FBPC 62.0; the paper's order.")
     del found[cell]
-    assert order_sentences(found) == []
+    assert order_sentences(found, CIFAR10) == []
 
 
 def test_the_headline_is_short():
@@ -194,17 +200,52 @@ def test_the_committed_pages_are_what_the_committed_results_give():
 
 
 def test_cells_are_chosen_by_patterns_and_each_once():
-    names = [cell.name for cell in chosen_cells(["table1"], "paper", "fbpc/10, random/*,full/*")]
+    names = [
+        cell.name
+        for cell in chosen_cells(["table1"], "paper", "cifar10", "fbpc/10, random/*,full/*")
+    ]
     assert names == ["random/1", "random/10", "random/50", "fbpc/10", "full/all"]
-    both = chosen_cells(["table1", "pictures"], "paper", None)
+    both = chosen_cells(["table1", "pictures"], "paper", "cifar10", None)
     assert len(both) == len(set(both)) == 16
-    assert {cell.recipe for cell in cells_of("table1", "tuned")} == {None, "tuned"}
+
+
+@pytest.mark.parametrize(
+    ("table", "data", "tuned"),
+    [
+        ("table1", "cifar10", {"fbpc-isotropic/10", "fbpc/10"}),
+        ("dsa", "cifar10", {"fbpc/10"}),
+        ("table1", "digits", set()),
+    ],
+)
+def test_only_what_differs_from_the_paper_is_measured_again(table, data, tuned):
+    paper_cells, cells = (cells_of(table, recipe, data) for recipe in ("paper", "tuned"))
+    assert {cell.name for cell in cells if cell.recipe == "tuned"} == tuned
+    assert {cell.name for cell in set(cells) - set(paper_cells)} == tuned
+    assert [cell.name for cell in cells] == [cell.name for cell in paper_cells]
+
+
+def test_a_tuned_row_has_the_papers_cells_where_nothing_was_tuned():
+    cells = [made(fbpc(1), 35.0), made(fbpc(recipe="tuned"), 63.5)]
+    for method in ("random", "bpc-rkl", "bpc-fkl"):
+        recipe = None if method == "random" else "paper"
+        cells.append(made(Cell("table1", method, 10, recipe), 20.0))
+    found = {measured.cell: measured for measured in cells}
+    row = line_of(headline(found, CIFAR10).markdown(), "FBPC, recipe `tuned`")
+    assert "**35.00 /" in row
+    assert "**63.50 /" in row
+    assert "| 35.00 ± 0.10" in line_of(
+        dsa_table({}, found, CIFAR10).markdown(), "FBPC (DSA)", "tuned"
+    )
+    (sentence,) = order_sentences(found, CIFAR10)
+    assert sentence.startswith("10 a class, recipe `tuned`: Random 20.0")
 
 
 def test_the_papers_figures_are_of_the_cells_of_its_tables():
-    cells = {(c.method, c.ipc) for c in cells_of("table1", "paper") if c.ipc is not None}
+    cells = {(c.method, c.ipc) for c in cells_of("table1", "paper", "cifar10") if c.ipc is not None}
     assert paper.TABLE1.keys() == cells
-    assert paper.WITHOUT_DSA.keys() == {(c.method, c.ipc) for c in cells_of("dsa", "paper")}
+    assert paper.WITHOUT_DSA.keys() == {
+        (c.method, c.ipc) for c in cells_of("dsa", "paper", "cifar10")
+    }
 
 
 def test_a_cell_names_itself_in_its_file(tmp_path):
@@ -215,17 +256,17 @@ def test_a_cell_names_itself_in_its_file(tmp_path):
     assert json.loads(path.read_text())["cell"] == asdict(cell)
 
 
-def test_a_stopwatch_adds_up_and_owns_up(tmp_path):
+def test_time_spent_adds_up_and_owns_up(tmp_path):
     path = tmp_path / "seconds.json"
-    with pytest.raises(KeyboardInterrupt), Stopwatch(path):
+    with pytest.raises(KeyboardInterrupt), TimeSpent(path):
         raise KeyboardInterrupt
-    first = Stopwatch(path)
+    first = TimeSpent(path)
     assert first.seconds > 0
     assert first.whole
-    with Stopwatch(path) as second:
+    with TimeSpent(path) as second:
         pass
     assert second.seconds > first.seconds
-    Stopwatch(path).__enter__()  # and killed
-    with Stopwatch(path) as last:
+    TimeSpent(path).__enter__()  # and killed
+    with TimeSpent(path) as last:
         pass
     assert not last.whole

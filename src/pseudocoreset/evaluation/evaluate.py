@@ -67,11 +67,8 @@ def evaluate(
     progress: Progress = SILENT,
 ) -> Evaluation:
     """Sample the coreset's posterior for `seeds` seeds and score each on the `split` of `data`."""
-    if seeds < 1:
-        raise UserError(f"--seeds {seeds} is too small: give 1 or more.")
     protocol = protocol or PROTOCOLS["paper"]
-    images = _split(data, split)
-    _check_match(coreset, data, split)
+    images = images_to_score(coreset, data, split, seeds)
     place = choose_device(device)
     on_device = images.to(place)
     posteriors = sample_posteriors(
@@ -105,6 +102,15 @@ def evaluate(
     }
     described = {"fingerprint": coreset.fingerprint, "images": len(coreset), "ipc": coreset.ipc}
     return Evaluation(scores, samplers, bins, stated, described | asdict(coreset.provenance))
+
+
+def images_to_score(coreset: Pseudocoreset, data: ImageData, split: str, seeds: int) -> Split:
+    """The images of the `split`, once all that `evaluate` is given is found to make sense."""
+    if seeds < 1:
+        raise UserError(f"--seeds {seeds} is too small: give 1 or more.")
+    images = _split(data, split)
+    _check_match(coreset, data, split)
+    return images
 
 
 def _split(data: ImageData, name: str) -> Split:

@@ -40,6 +40,21 @@ class ExpertSettings:
     from_epoch: int = 0
     half: bool = False
 
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        for name in ("num", "epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} {getattr(self, name)} is too small: give 1 or more.")
+        if not 0 < self.lr < inf:
+            raise UserError(
+                f"--lr {self.lr} is not a positive number: give a learning rate such as 0.01."
+            )
+        if not 0 <= self.from_epoch <= self.epochs:
+            raise UserError(
+                f"--from-epoch {self.from_epoch} is not among the epochs 0 to {self.epochs}: "
+                "give one of them."
+            )
+
 
 def train_experts(
     data: ImageData,
@@ -56,7 +71,7 @@ def train_experts(
     Trajectories that are there already, whole, are kept: what was interrupted goes on.
     """
     settings = settings or ExpertSettings()
-    _check(settings)
+    settings.check()
     place = choose_device(device)
     network = make_net(
         net, channels=data.channels, image_size=data.image_size, classes=data.classes
@@ -146,19 +161,4 @@ def _refuse_divergence(
         raise UserError(
             f"expert {expert} diverged in epoch {epoch} (loss {loss:.3g}): give a smaller --lr "
             f"than {identity.lr}."
-        )
-
-
-def _check(settings: ExpertSettings) -> None:
-    for name in ("num", "epochs", "batch"):
-        if getattr(settings, name) < 1:
-            raise UserError(f"--{name} {getattr(settings, name)} is too small: give 1 or more.")
-    if not 0 < settings.lr < inf:
-        raise UserError(
-            f"--lr {settings.lr} is not a positive number: give a learning rate such as 0.01."
-        )
-    if not 0 <= settings.from_epoch <= settings.epochs:
-        raise UserError(
-            f"--from-epoch {settings.from_epoch} is not among the epochs 0 to {settings.epochs}: "
-            "give one of them."
         )

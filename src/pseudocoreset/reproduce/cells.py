@@ -1,14 +1,15 @@
 """The cells of the paper's tables: what is measured, what each is called, where it is stored."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pseudocoreset.errors import UserError
+from pseudocoreset.recipes import recipe_for
 
 SIZES = (1, 10, 50)
-RECIPES = ("paper", "tuned")
 FULL = "full"
 """The posterior of all training images, in the place of a method."""
 TITLES = {
@@ -24,6 +25,10 @@ TABLES = {
     "table1": "accuracy and NLL by method and images per class",
     "dsa": "accuracy without augmentation (experts, coresets and SGHMC alike)",
 }
+METHODS = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
+"""The methods that have recipes."""
+WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
+"""The methods of the table of augmentation."""
 PICTURES = "pictures"
 NAMES = {**TABLES, PICTURES: "the images of the FBPC coresets"}
 """All that can be reproduced, and what it is."""
@@ -31,18 +36,29 @@ NAMES = {**TABLES, PICTURES: "the images of the FBPC coresets"}
 
 @dataclass(frozen=True)
 class Scope:
-    """What all cells of a table are measured on: a data set, and how many images are held out.
+    """What all cells of a table are measured on: a data set, its images of their own size or
+    resized, and how many of them are held out.
 
     With a holdout, scores are those on the images held out: for choosing, never beside the paper's.
     """
 
     data: str
     holdout: int = 0
+    image_size: int | None = None
 
     @property
     def label(self) -> str:
         """The folder of its cells."""
-        return f"{self.data}-holdout{self.holdout}" if self.holdout else self.data
+        size = f"-{self.image_size}px" if self.image_size else ""
+        return f"{self.data}{size}" + (f"-holdout{self.holdout}" if self.holdout else "")
+
+    @staticmethod
+    def labelled(label: str) -> "Scope":
+        """The scope whose cells are in a folder of this name."""
+        found = re.fullmatch(r"(.+?)(?:-(\d+)px)?(?:-holdout(\d+))?", label)
+        assert found is not None  # no folder has an empty name
+        data, size, holdout = found.groups()
+        return Scope(data, int(holdout or 0), int(size) if size else None)
 
     @property
     def split(self) -> str:
@@ -80,27 +96,34 @@ class Cell:
         return out / self.table / scope.label / f"{self.file_name}.json"
 
 
-def cells_of(table: str, recipe: str) -> list[Cell]:
+def cell_with(table: str, method: str, ipc: int, recipe: str | None, data: str) -> Cell:
+    """The cell with this recipe, which is called the paper's where it is no other."""
+    if recipe and recipe_for(data, ipc, method, recipe) == recipe_for(data, ipc, method):
+        recipe = "paper"
+    return Cell(table, method, ipc, recipe)
+
+
+def cells_of(table: str, recipe: str, data: str) -> list[Cell]:
     """The cells of a table with this recipe, those without any among them."""
+    methods = WITH_AND_WITHOUT if table == "dsa" else METHODS
+    cells = [cell_with(table, method, ipc, recipe, data) for method in methods for ipc in SIZES]
     if table == "dsa":
-        return [Cell(table, method, ipc, recipe) for method in ("bpc-fkl", "fbpc") for ipc in SIZES]
-    tuned = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
-    cells = [Cell(table, "random", ipc, None) for ipc in SIZES]
-    cells += [Cell(table, method, ipc, recipe) for method in tuned for ipc in SIZES]
-    return [*cells, Cell(table, FULL, None, None)]
+        return cells
+    random = [Cell(table, "random", ipc, None) for ipc in SIZES]
+    return [*random, *cells, Cell(table, FULL, None, None)]
 
 
-def pictured_cells(recipe: str) -> list[Cell]:
+def pictured_cells(recipe: str, data: str) -> list[Cell]:
     """The cells whose coresets are drawn."""
-    return [Cell("table1", "fbpc", ipc, recipe) for ipc in SIZES]
+    return [cell_with("table1", "fbpc", ipc, recipe, data) for ipc in SIZES]
 
 
-def chosen_cells(names: Sequence[str], recipe: str, wanted: str | None) -> list[Cell]:
+def chosen_cells(names: Sequence[str], recipe: str, data: str, wanted: str | None) -> list[Cell]:
     """The cells of what was named, each once; `wanted` are patterns such as fbpc/10,random/*."""
     found: dict[Cell, None] = {}
     for name in names:
         found |= dict.fromkeys(
-            pictured_cells(recipe) if name == PICTURES else cells_of(name, recipe)
+            pictured_cells(recipe, data) if name == PICTURES else cells_of(name, recipe, data)
         )
     if wanted is None:
         return list(found)

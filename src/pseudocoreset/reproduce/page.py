@@ -50,8 +50,7 @@ def scopes(out: Path) -> list[Scope]:
     found = {Scope(paper.DATA)}
     for table in TABLES:
         for folder in sorted((out / table).glob("*/")):
-            data, _, holdout = folder.name.partition("-holdout")
-            found.add(Scope(data, int(holdout) if holdout.isdigit() else 0))
+            found.add(Scope.labelled(folder.name))
     return sorted(found, key=lambda scope: (scope.data != paper.DATA, scope.label))
 
 
@@ -129,10 +128,11 @@ def results_page(out: Path, page: Path) -> str:
 def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     found = {table: measured_cells(out, scope, table) for table in TABLES}
     on = "the test images" if not scope.holdout else f"{scope.holdout:,} held-out training images"
-    parts = [f"## {scope.data}, scored on {on}\n"]
+    size = f" resized to {scope.image_size}×{scope.image_size}" if scope.image_size else ""
+    parts = [f"## {scope.data}{size}, scored on {on}\n"]
     parts += _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
     parts += [f"### Table 1: {TABLES['table1']}\n", table1(found["table1"], scope).markdown()]
-    sentences = order_sentences(found["table1"])
+    sentences = order_sentences(found["table1"], scope)
     if sentences:
         parts.append("".join(f"- {sentence}\n" for sentence in sentences))
     parts += [

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 DATA = "cifar10"
 """The data set that all figures here are of."""
-SEEDS = 5
 
 
 class Figure(NamedTuple):

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.errors import UserError
+from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.console import clock
-from pseudocoreset.reproduce.cells import NAMES, PICTURES, RECIPES, SIZES, Cell, Scope, cells_of
-from pseudocoreset.reproduce.measure import Work, measure
+from pseudocoreset.reproduce.cells import NAMES, PICTURES, SIZES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.measure_cell import Work, measure_cell, refuse_too_few_epochs
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.shipped import ship
 from pseudocoreset.reproduce.stored import (
@@ -24,14 +25,16 @@ def measure_missing(
     cells: Sequence[Cell], work: Work, out: Path, keep_coresets: bool
 ) -> Iterator[str]:
     """Measure the cells that were not yet; a line of words after each."""
+    missing = [cell for cell in cells if not cell.path(out, work.scope).exists()]
+    refuse_too_few_epochs(missing, work)
     for cell in cells:
         path = cell.path(out, work.scope)
-        if path.exists():
+        if cell not in missing:
             measured = read_measured(path, cell)
             _refuse_other_data(path, measured, work)
             yield f"{_words(measured)}; measured before (delete {path} to measure it again)"
             continue
-        measured, coreset = measure(cell, work)
+        measured, coreset = measure_cell(cell, work)
         # The coreset first: where there is a cell, what belongs to it is there too.
         _keep(cell, coreset, work.scope, out, keep_coresets)
         write_measured(path, measured)
@@ -66,17 +69,21 @@ def _words(measured: Measured) -> str:
     )
 
 
-def listing(out: Path, scope: Scope) -> str:
-    """All that can be reproduced, what of it was measured, and how long that took."""
+def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
+    """What these names stand for, what of it was measured, and how long that took."""
     lines = []
-    for name, what in NAMES.items():
-        lines.append(f"{name}: {what}, on {scope.label}")
+    for name in names:
+        lines.append(f"{name}: {NAMES[name]}, on {scope.label}")
         if name == PICTURES:
             lines.append(f"  {_pictures_line(out, scope)}")
             continue
         found = measured_cells(out, scope, name)
+        listed: list[Cell] = []
         for recipe in RECIPES:
-            lines += [f"  {line}" for line in _recipe_lines(cells_of(name, recipe), found, recipe)]
+            cells = [cell for cell in cells_of(name, recipe, scope.data) if cell not in listed]
+            if cells:
+                lines += [f"  {line}" for line in _recipe_lines(cells, found, recipe)]
+            listed += cells
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from pseudocoreset.reproduce.cells import Cell, Scope
 
 def shipped_path(out: Path, scope: Scope, method: str, ipc: int) -> Path:
     """Where the coreset of a method and a size is shipped, of whichever recipe."""
-    return out / "coresets" / f"{scope.data}-{method}-ipc{ipc}.safetensors"
+    return out / "coresets" / f"{scope.label}-{method}-ipc{ipc}.safetensors"
 
 
 def ship(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path) -> None:

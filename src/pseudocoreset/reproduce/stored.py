@@ -7,8 +7,9 @@ from typing import Any
 
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.errors import UserError
+from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.run_report import finite
-from pseudocoreset.reproduce.cells import RECIPES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
 from pseudocoreset.reproduce.paper import Figure
 
 FORMAT = 1
@@ -81,6 +82,8 @@ def _check(content: Any, cell: Cell) -> None:
 
 def measured_cells(out: Path, scope: Scope, table: str) -> dict[Cell, Measured]:
     """All cells of a table that were measured, of either recipe."""
-    known = dict.fromkeys(cell for recipe in RECIPES for cell in cells_of(table, recipe))
+    known = dict.fromkeys(
+        cell for recipe in RECIPES for cell in cells_of(table, recipe, scope.data)
+    )
     paths = {cell: cell.path(out, scope) for cell in known}
     return {cell: read_measured(path, cell) for cell, path in paths.items() if path.exists()}

@@ -2,9 +2,19 @@
 
 from collections.abc import Mapping
 
+from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.console import clock
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import FULL, RECIPES, SIZES, TITLES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.cells import (
+    FULL,
+    SIZES,
+    TITLES,
+    WITH_AND_WITHOUT,
+    Cell,
+    Scope,
+    cell_with,
+    cells_of,
+)
 from pseudocoreset.reproduce.compare import accuracy_difference, nll_difference, verdict
 from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.stored import Measured
@@ -27,8 +37,6 @@ HEADER = (
     "made with",
 )
 """The columns of Table 1."""
-WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
-"""The methods of the table of augmentation."""
 Found = Mapping[Cell, Measured]
 """The cells that were measured."""
 
@@ -38,15 +46,14 @@ def shown(figure: Figure, digits: int = 2) -> str:
     return f"{figure.mean:.{digits}f} ± {figure.std:.{digits}f}"
 
 
-def rows_of(table: str, found: Found) -> list[Cell]:
+def rows_of(table: str, found: Found, scope: Scope) -> list[Cell]:
     """The cells that a table has rows for: the paper's recipe always, another where measured."""
-    known = dict.fromkeys(cell for recipe in RECIPES for cell in cells_of(table, recipe))
-    return [cell for cell in known if cell.recipe in (None, "paper") or cell in found]
+    return list(dict.fromkeys([*cells_of(table, "paper", scope.data), *found]))
 
 
 def table1(found: Found, scope: Scope) -> TextTable:
     """Table 1: one row a cell, by images per class."""
-    cells = rows_of("table1", found)
+    cells = rows_of("table1", found, scope)
     methods = list(TITLES)
     groups = []
     for ipc in (*SIZES, None):
@@ -101,16 +108,15 @@ def made_with(measured: Measured) -> str:
     return ", ".join(parts)
 
 
-def order_sentences(found: Found) -> list[str]:
+def order_sentences(found: Found, scope: Scope) -> list[str]:
     """Whether the methods come in the paper's order of accuracy, once a recipe and a size."""
     sentences = []
     for recipe in RECIPES:
+        of_recipe = cells_of("table1", recipe, scope.data)
         for ipc in SIZES:
-            cells = [
-                Cell("table1", method, ipc, None if method == "random" else recipe)
-                for method in paper.ORDER
-            ]
-            if not all(cell in found for cell in cells):
+            cells = [cell for cell in of_recipe if cell.ipc == ipc and cell.method in paper.ORDER]
+            differs = any(cell.recipe == recipe for cell in cells)
+            if not differs or not all(cell in found for cell in cells):
                 continue
             means = {cell.method: found[cell].score("accuracy").mean for cell in cells}
             ordered = sorted(means, key=means.__getitem__)
@@ -125,15 +131,12 @@ def dsa_table(without: Found, with_dsa: Found, scope: Scope) -> TextTable:
     header = ("method", "recipe", *(f"ipc {ipc}" for ipc in SIZES))
     groups = []
     for table, found, name in (("dsa", without, "no DSA"), ("table1", with_dsa, "DSA")):
-        cells = rows_of(table, found)
-        kinds = dict.fromkeys(
-            (c.method, c.recipe) for c in cells if c.method in ("bpc-fkl", "fbpc")
-        )
+        cells = rows_of(table, found, scope)
+        kinds = dict.fromkeys((c.method, c.recipe) for c in cells if c.method in WITH_AND_WITHOUT)
         rows = []
         for method, recipe in kinds:
-            accuracies = (
-                _accuracy(Cell(table, method, ipc, recipe), found, scope) for ipc in SIZES
-            )
+            of_sizes = (cell_with(table, method, ipc, recipe, scope.data) for ipc in SIZES)
+            accuracies = (_accuracy(cell, found, scope) for cell in of_sizes)
             rows.append((f"{TITLES[method]} ({name})", str(recipe), *accuracies))
         groups.append(rows)
     return TextTable(header, groups)
@@ -159,7 +162,7 @@ def _accuracy(cell: Cell, found: Found, scope: Scope) -> str:
 def headline(found: Found, scope: Scope) -> TextTable:
     """Table 1 in short: accuracy / NLL / Kim et al.'s NLL, and the paper's in brackets."""
     header = ("", *(f"{ipc} a class" for ipc in SIZES))
-    cells = [cell for cell in rows_of("table1", found) if cell.method != FULL]
+    cells = [cell for cell in rows_of("table1", found, scope) if cell.method != FULL]
     methods = list(TITLES)
     kinds = sorted(
         dict.fromkeys((cell.method, cell.recipe) for cell in cells),
@@ -168,8 +171,8 @@ def headline(found: Found, scope: Scope) -> TextTable:
     rows = []
     for method, recipe in kinds:
         title = f"{TITLES[method]}, recipe `{recipe}`" if recipe else TITLES[method]
-        figures = (_short(Cell("table1", method, ipc, recipe), found, scope) for ipc in SIZES)
-        rows.append((title, *figures))
+        of_sizes = (cell_with("table1", method, ipc, recipe, scope.data) for ipc in SIZES)
+        rows.append((title, *(_short(cell, found, scope) for cell in of_sizes)))
     return TextTable(header, [rows])
 
 

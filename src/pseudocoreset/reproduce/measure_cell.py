@@ -1,6 +1,7 @@
 """Measuring one cell: its experts, its coreset, its scores."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -16,10 +17,13 @@ from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.posterior import named_protocol
 from pseudocoreset.quickstart import whole_data
-from pseudocoreset.reproduce.cells import FULL, RECIPES, Cell, Scope
-from pseudocoreset.reproduce.stopwatch import Stopwatch
+from pseudocoreset.recipes import NAMES as RECIPES
+from pseudocoreset.recipes import recipe_for
+from pseudocoreset.reproduce.cells import FULL, Cell, Scope
 from pseudocoreset.reproduce.stored import Measured
-from pseudocoreset.settings import DistillSettings
+from pseudocoreset.reproduce.time_spent import TimeSpent
+from pseudocoreset.run_folder import OtherRunError
+from pseudocoreset.settings import USED_BY, DistillSettings
 
 NET = "convnet"
 PROTOCOL = named_protocol("paper")
@@ -54,6 +58,7 @@ class ReproduceSettings:
             raise UserError(f"--seeds {self.seeds} is too small: give 1 or more.")
         if self.steps is not None and self.steps < 0:
             raise UserError(f"--steps {self.steps} is negative: give 0 or more.")
+        ExpertSettings(num=self.num, epochs=self.epochs).check()
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,29 @@ class Made:
 
     coresets: list[Pseudocoreset]
     experts: ExpertStore | None = None
-    experts_watch: Stopwatch | None = None
-    watch: Stopwatch | None = None
+    experts_watch: TimeSpent | None = None
+    watch: TimeSpent | None = None
 
 
-def measure(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
+def refuse_too_few_epochs(cells: Sequence[Cell], work: Work) -> None:
+    """Refuse cells that take experts from a later epoch on than these are trained to."""
+    first = {
+        cell.name: recipe_for(
+            work.data.name, cell.ipc, cell.method, cell.recipe or "paper"
+        ).from_epoch
+        for cell in cells
+        if cell.method in USED_BY["from_epoch"] and cell.ipc is not None
+    }
+    late = {name: epoch for name, epoch in first.items() if epoch > work.settings.epochs}
+    if late:
+        named = ", ".join(f"{name} ({epoch})" for name, epoch in late.items())
+        raise UserError(
+            f"--epochs {work.settings.epochs} is too few for cells that take experts from a later "
+            f"epoch on, {named}: give --epochs {max(late.values())} or more, or other --cells."
+        )
+
+
+def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     """Measure a cell: what is to be stored of it, and its (first) coreset, in half precision."""
     made = _made(cell, work)
     began = time.perf_counter()
@@ -111,12 +134,12 @@ def _made(cell: Cell, work: Work) -> Made:
         # Ten images drawn at random differ much from ten others, so each seed has its own.
         seeds = range(work.seed, work.seed + work.settings.seeds)
         return Made([_distilled(cell, work, seed=seed) for seed in seeds])
-    experts_watch = Stopwatch(work.folder / f"{_experts_name(cell, work)}.seconds.json")
+    experts_watch = TimeSpent(work.folder / f"{_experts_name(cell, work)}.seconds.json")
     with experts_watch:
         experts = _experts(cell, work)
     name = f"{cell.file_name}{'' if cell.dsa else '-no-dsa'}-{len(experts)}x{experts.last_epoch}"
     folder = work.folder / "runs" / f"{name}-seed{work.seed}"
-    watch = Stopwatch(folder.with_name(f"{folder.name}.seconds.json"))
+    watch = TimeSpent(folder.with_name(f"{folder.name}.seconds.json"))
     with watch:
         coreset = _distilled(cell, work, experts, folder, work.seed)
     return Made([coreset], experts, experts_watch, watch)
@@ -152,21 +175,29 @@ def _distilled(
     seed: int = 0,
 ) -> Pseudocoreset:
     """The coreset of a cell, rounded to the half precision in which coresets are shipped."""
-    recipe: dict[str, Any] = {} if cell.recipe in (None, "paper") else {"recipe": cell.recipe}
     assert cell.ipc is not None  # only the full data have none
     settings = DistillSettings(
-        method=cell.method, ipc=cell.ipc, steps=work.settings.steps, **recipe
+        method=cell.method,
+        ipc=cell.ipc,
+        recipe=cell.recipe or "paper",
+        steps=work.settings.steps,
     )
-    coreset = distill(
-        work.data,
-        () if experts is None else experts,
-        settings,
-        net=NET if experts is None else None,
-        out=folder,
-        seed=seed,
-        device=work.device,
-        progress=work.progress,
-    )
+    try:
+        coreset = distill(
+            work.data,
+            () if experts is None else experts,
+            settings,
+            net=NET if experts is None else None,
+            out=folder,
+            seed=seed,
+            device=work.device,
+            progress=work.progress,
+        )
+    except OtherRunError as error:
+        raise UserError(
+            f"{error.found}: delete that folder, which --work kept for {cell.name}, or give the "
+            "options it was begun with."
+        ) from None
     return replace(coreset, images=coreset.images.half().float())
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from pseudocoreset.engine.files import write_json
 
 
-class Stopwatch:
+class TimeSpent:
     """Adds the seconds of a `with` block to a file; an interrupted block counts as well.
 
     A process that is killed can't say how long it was at work: from then on `whole` is false, and
@@ -22,7 +22,7 @@ class Stopwatch:
             stored = json.loads(path.read_text(encoding="utf-8"))
             self.seconds, self.whole = float(stored["seconds"]), bool(stored["whole"])
 
-    def __enter__(self) -> "Stopwatch":
+    def __enter__(self) -> "TimeSpent":
         write_json(self._path, {"seconds": self.seconds, "whole": False})
         self._began = time.perf_counter()
         return self
