@@ -181,9 +181,8 @@ def _update(row: Row, data: ImageData, place: torch.device, memory: PeakMemory) 
         dsa="on",
         **{name: value for name, value in of_some.items() if row.method in USED_BY[name]},
     )
-    first = settings.resolved(data, ())["from_epoch"]
     with tempfile.TemporaryDirectory() as folder:
-        store = stand_in_experts(Path(folder), data, row.net, row.method, first, "on")
+        store = stand_in_experts(Path(folder), data, row.net, "on")
         config = settings.resolved(data, [store])
         watch = Stopwatch(place)
         distill(data, store, settings, device=place.type, progress=watch)

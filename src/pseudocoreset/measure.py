@@ -118,15 +118,11 @@ class _StandIns(ExpertStore):
         return super().snapshot(trajectory, self.first_epoch + kept, device)
 
 
-def stand_in_experts(
-    folder: Path, data: ImageData, net: str, method: str, from_epoch: int, dsa: str
-) -> ExpertStore:
+def stand_in_experts(folder: Path, data: ImageData, net: str, dsa: str) -> ExpertStore:
     """A store of random weights in the place of experts: an update on them takes as long."""
     shape = {"channels": data.channels, "image_size": data.image_size, "classes": data.classes}
     network = make_net(net, **shape)
-    # The weight-space methods start from the first epochs, whatever --from-epoch says.
-    first = 0 if method.startswith("bpc-") else from_epoch
-    settings = ExpertSettings(num=1, epochs=first + STAND_IN_EPOCHS, from_epoch=first, dsa=dsa)
+    settings = ExpertSettings(num=1, epochs=STAND_IN_EPOCHS, dsa=dsa)
     store = ExpertStore.create(folder, identify(data, network, settings, seed=0))
     rng = Rng(torch.device("cpu"), 0, "stand-in")
     snapshots = [network.init(rng.device) for _ in range(STAND_IN_SNAPSHOTS)]

@@ -158,14 +158,7 @@ def plan_distill(
         stores, given = list(experts), list(nets)
         if not stores and config["method"] != "random":
             stores = [
-                stand_in_experts(
-                    Path(folder, str(number)),
-                    data,
-                    net,
-                    config["method"],
-                    config["from_epoch"],
-                    config["dsa"],
-                )
+                stand_in_experts(Path(folder, str(number)), data, net, config["dsa"])
                 for number, net in enumerate(given or ["convnet"])
             ]
             given = []

@@ -180,7 +180,7 @@ def _distilled(
         method=cell.method,
         ipc=cell.ipc,
         recipe=cell.recipe or "paper",
-        steps=work.settings.steps,
+        steps=None if cell.method == "random" else work.settings.steps,
     )
     try:
         coreset = distill(
