@@ -15,6 +15,7 @@ from pseudocoreset.reproduce import run as running
 from pseudocoreset.reproduce.cells import SIZES, Cell, Scope, cells_of
 from pseudocoreset.reproduce.page import MARK
 from pseudocoreset.reproduce.shipped import shipped_path
+from pseudocoreset.reproduce.stored import SCORE_KEYS
 
 SMALL = ["--data", "digits", "--num", "1", "--epochs", "2", "--steps", "1", "--seeds", "2"]
 SCOPE = Scope("digits")
@@ -67,6 +68,8 @@ def test_every_cell_is_measured_with_what_made_it(results):
     assert (content["experts"]["num"], content["experts"]["epochs"]) == (1, 2)
     assert content["coreset"]["config"]["steps"] == 1
     assert content["protocol"]["prior"] == TINY.prior
+    assert content["without_prior"].keys() == set(SCORE_KEYS)
+    assert content["without_prior"]["nll"] != content["nll"]
     assert content["device"] == "cpu"
     assert content["duration"]["distill_s"] > 0
     assert content["duration"]["whole"]
@@ -86,6 +89,7 @@ def test_the_full_data_have_a_protocol_of_their_own(results):
     assert full["coreset"]["images"] == 1297
     assert full["protocol"]["epochs"] == 1
     assert "convnet:depth=2,width=4" in full["protocol"]["net"]
+    assert full["without_prior"] is None
 
 
 def test_run_again_all_is_skipped(results, capsys):
@@ -104,7 +108,7 @@ def test_the_table_is_rendered(results, capsys):
     assert page.startswith(MARK)
     section = page[page.index("## digits") :]
     assert "not measured" not in section
-    assert section.count("1 experts × 2 epochs, 1 updates, 2 seeds") == 12
+    assert section.count("1 experts × 2 epochs, 1 updates, 2 seeds") == 24
     assert "![FBPC, 50 a class](pictures/digits-fbpc-ipc50.png)" in section
     latex = (results / "table1" / "digits.tex").read_text()
     assert latex.count(r"\midrule") == 4

@@ -11,8 +11,14 @@ from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
 from pseudocoreset.reproduce.compare import nll_verdict, verdict
 from pseudocoreset.reproduce.page import MARK, page_path, readme_block, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.reproduce.stored import Measured, write_measured
-from pseudocoreset.reproduce.tables import dsa_table, headline, order_sentences, table1
+from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured, write_measured
+from pseudocoreset.reproduce.tables import (
+    dsa_table,
+    headline,
+    order_sentences,
+    table1,
+    table1_without_prior,
+)
 from pseudocoreset.reproduce.text_table import TextTable
 from pseudocoreset.reproduce.time_spent import TimeSpent
 
@@ -35,7 +41,12 @@ def made(cell: Cell, accuracy: float, nll: float = 1.0, kim: float | None = None
         "fingerprints": [f"{cell.file_name} by hand"],
         "duration": {"experts_s": 600.0, "distill_s": 50.0, "evaluate_s": 10.0, "whole": True},
         "device": "a device",
+        "without_prior": None,
     }
+    if cell.method != "full":
+        plain = {"accuracy": accuracy / 100 - 0.03, "nll": nll + 0.5, "nll_kim": nll + 0.7}
+        kept = {name: content[name] for name in SCORE_KEYS}
+        content["without_prior"] = {**kept, **plain}
     return Measured(cell, content)
 
 
@@ -75,6 +86,21 @@ def test_verdicts_against_62_33_with_deviation_0_34(ours, higher, expected):
 )
 def test_an_nll_is_met_only_when_both_definitions_meet_it(nll, kim, expected):
     assert nll_verdict(made(fbpc(), 62.0, nll, kim), Figure(1.31, 0.02)) == expected
+
+
+def test_scores_without_a_prior_have_a_table_of_their_own(tmp_path):
+    assert table1_without_prior({}, CIFAR10) is None
+    full = Cell("table1", "full", None, None)
+    found = {fbpc(): made(fbpc(), 63.0, 1.2), full: made(full, 80.0)}
+    text = table1_without_prior(found, CIFAR10).markdown()
+    assert line_of(text, "10", "FBPC", "paper").startswith(
+        "| 10 | FBPC | paper | 60.00 ± 0.10 | 62.33 ± 0.34 | −2.33 missed | 1.70 ± 0.01 | 1.90"
+    )
+    assert "All training images" not in text
+    assert "not measured" not in text
+    for measured in found.values():
+        write_measured(measured.cell.path(tmp_path, CIFAR10), measured)
+    assert text in results_page(tmp_path, tmp_path / "results.md")
 
 
 def test_table1_shows_ours_beside_the_papers_and_marks_the_difference():

@@ -15,12 +15,12 @@ from pseudocoreset.engine.progress import Progress
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
-from pseudocoreset.posterior import named_protocol
+from pseudocoreset.posterior import Protocol, named_protocol
 from pseudocoreset.quickstart import whole_data
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.cells import FULL, Cell, Scope
-from pseudocoreset.reproduce.stored import Measured
+from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
 from pseudocoreset.run_folder import OtherRunError
 from pseudocoreset.settings import USED_BY, DistillSettings
@@ -106,13 +106,18 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     """Measure a cell: what is to be stored of it, and its (first) coreset, in half precision."""
     made = _made(cell, work)
     began = time.perf_counter()
-    evaluation = _evaluated(cell, made.coresets, work)
+    evaluation = _evaluated(made.coresets, work, FULL_PROTOCOL if cell.method == FULL else PROTOCOL)
+    without_prior: dict[str, float] | None = None
+    if cell.method != FULL:
+        plain = _evaluated(made.coresets, work, replace(PROTOCOL, prior=0.0)).as_json()
+        without_prior = {name: plain[name] for name in SCORE_KEYS}
     evaluate_s = time.perf_counter() - began
     content = evaluation.as_json()
     for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here
         del signs["loss_trace"]
     watches = [watch for watch in (made.experts_watch, made.watch) if watch is not None]
     content |= {
+        "without_prior": without_prior,
         "fingerprints": [coreset.fingerprint for coreset in made.coresets],
         "experts": None if made.experts is None else _described(made.experts),
         "duration": {
@@ -201,7 +206,7 @@ def _distilled(
     return replace(coreset, images=coreset.images.half().float())
 
 
-def _evaluated(cell: Cell, coresets: list[Pseudocoreset], work: Work) -> Evaluation:
+def _evaluated(coresets: list[Pseudocoreset], work: Work, protocol: Protocol) -> Evaluation:
     """The scores over seeds: chains on one coreset, or one chain on each of several."""
     first, seeds = work.seed, work.settings.seeds
     each = 1 if len(coresets) > 1 else seeds
@@ -209,7 +214,7 @@ def _evaluated(cell: Cell, coresets: list[Pseudocoreset], work: Work) -> Evaluat
         evaluate(
             coreset,
             work.data,
-            protocol=FULL_PROTOCOL if cell.method == FULL else PROTOCOL,
+            protocol=protocol,
             seeds=each,
             first_seed=first + number,
             split=work.scope.split,

@@ -19,6 +19,7 @@ from pseudocoreset.reproduce.tables import (
     order_sentences,
     short_scores,
     table1,
+    table1_without_prior,
 )
 
 MARK = "<!-- written by `pseudocoreset reproduce` from the files under results/: do not edit -->"
@@ -135,6 +136,10 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     sentences = order_sentences(found["table1"], scope)
     if sentences:
         parts.append("".join(f"- {sentence}\n" for sentence in sentences))
+    plain = table1_without_prior(found["table1"], scope)
+    if plain is not None:
+        parts += ["### Table 1 without a prior: the same coresets, no weight decay\n"]
+        parts += [plain.markdown()]
     parts += [
         f"### DSA: {TABLES['dsa']}\n",
         dsa_table(found["dsa"], found["table1"], scope).markdown(),

@@ -1,7 +1,7 @@
 """Measured cells on disk: one JSON file each, read back with a word on what is wrong with it."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
 from pseudocoreset.reproduce.paper import Figure
 
 FORMAT = 1
-SCORES = ("accuracy", "nll", "nll_kim", "ece", "brier")
+SCORE_KEYS = tuple(
+    key for name in ("accuracy", "nll", "nll_kim", "ece", "brier") for key in (name, f"{name}_std")
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class Measured:
         """A score over seeds; accuracy in per cent, as the paper prints it."""
         scale = 100.0 if name == "accuracy" else 1.0
         return Figure(self.content[name] * scale, self.content[f"{name}_std"] * scale)
+
+    @property
+    def without_prior(self) -> "Measured | None":
+        """The same cell as scored without a prior, of which the paper says nothing."""
+        scores = self.content["without_prior"]
+        return None if scores is None else replace(self, content={**self.content, **scores})
 
     @property
     def seeds(self) -> int:
@@ -66,10 +74,10 @@ def _check(content: Any, cell: Cell) -> None:
         raise ValueError(f"its format is {content['format']}, not {FORMAT}")
     if content["cell"] != asdict(cell):
         raise ValueError(f"it holds {content['cell']}")
-    for name in SCORES:
-        for key in (name, f"{name}_std"):
-            if finite(content[key]) is None:
-                raise ValueError(f"its {key} is {content[key]}")
+    for scores in (content, content["without_prior"]):
+        for key in SCORE_KEYS if scores is not None else ():
+            if finite(scores[key]) is None:
+                raise ValueError(f"its {key} is {scores[key]}")
     for key, kind in (("seeds", list), ("protocol", dict), ("duration", dict), ("coreset", dict)):
         if not isinstance(content[key], kind) or not content[key]:
             raise TypeError(f"its {key} is {content[key]}")

@@ -1,6 +1,6 @@
 """The paper's tables out of measured cells, the paper's figures beside ours."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.console import clock
@@ -53,14 +53,24 @@ def rows_of(table: str, found: Found, scope: Scope) -> list[Cell]:
 
 def table1(found: Found, scope: Scope) -> TextTable:
     """Table 1: one row a cell, by images per class."""
-    cells = rows_of("table1", found, scope)
+    return _by_size(rows_of("table1", found, scope), found, scope)
+
+
+def table1_without_prior(found: Found, scope: Scope) -> TextTable | None:
+    """The same of what was measured, scored without a prior; None where nothing was."""
+    plain = {cell: measured.without_prior for cell, measured in found.items()}
+    scored = {cell: measured for cell, measured in plain.items() if measured is not None}
+    return _by_size(scored, scored, scope) if scored else None
+
+
+def _by_size(cells: Iterable[Cell], found: Found, scope: Scope) -> TextTable:
     methods = list(TITLES)
-    groups = []
-    for ipc in (*SIZES, None):
-        of_size = [cell for cell in cells if cell.ipc == ipc]
-        of_size.sort(key=lambda cell: methods.index(cell.method))
-        groups.append([_table1_row(cell, found.get(cell), scope) for cell in of_size])
-    return TextTable(HEADER, groups)
+    ordered = sorted(cells, key=lambda cell: methods.index(cell.method))
+    groups = [
+        [_table1_row(cell, found.get(cell), scope) for cell in ordered if cell.ipc == ipc]
+        for ipc in (*SIZES, None)
+    ]
+    return TextTable(HEADER, [group for group in groups if group])
 
 
 def paper_scores(cell: Cell, scope: Scope) -> paper.Scores | None:
