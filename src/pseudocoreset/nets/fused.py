@@ -87,6 +87,13 @@ if triton is not None:
             tl.store(y_ptr + at, (y * 0.25).to(y_ptr.dtype.element_ty), mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+    def _normed_and_gated(place, inside, mean, scale, weight, bias, dy):  # type: ignore[no-untyped-def]
+        """x̂ of some pixels, and the gradient that reaches them through the ReLU."""
+        x = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        x = (x - mean[None, :]) * scale[None, :]
+        return x, tl.where(x * weight[None, :] + bias[None, :] > 0, dy, 0.0)
+
+    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     def _backward_kernel(  # type: ignore[no-untyped-def]
         x_ptr, weight_ptr, bias_ptr, mean_ptr, scale_ptr, dy_ptr, dx_ptr, dweight_ptr, dbias_ptr,
         channels: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
@@ -120,9 +127,7 @@ if triton is not None:
                 for right in tl.static_range(2):
                     pixel = corner + down * width + right
                     at = pixel[:, None] * channels + channel[None, :]
-                    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-                    x = (x - mean[None, :]) * scale[None, :]
-                    g = tl.where(x * weight[None, :] + bias[None, :] > 0, dy, 0.0)
+                    x, g = _normed_and_gated(x_ptr + at, inside, mean, scale, weight, bias, dy)
                     sum_g += g
                     sum_gx += g * x
         dbias = tl.sum(sum_g, 0)
@@ -142,9 +147,7 @@ if triton is not None:
                 for right in tl.static_range(2):
                     pixel = corner + down * width + right
                     at = pixel[:, None] * channels + channel[None, :]
-                    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-                    x = (x - mean[None, :]) * scale[None, :]
-                    g = tl.where(x * weight[None, :] + bias[None, :] > 0, dy, 0.0)
+                    x, g = _normed_and_gated(x_ptr + at, inside, mean, scale, weight, bias, dy)
                     dx = slope[None, :] * (g - mean_g[None, :] - x * mean_gx[None, :])
                     tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
