@@ -1,5 +1,6 @@
 """Every annotated shape and type of the package is checked while the tests run."""
 
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -7,3 +8,17 @@ install_import_hook("pseudocoreset", "typechecker.check")
 
 # The tests run side by side; threads that wait for one another would only slow them down.
 torch.set_num_threads(1)
+
+from small_world import make_data, make_store  # noqa: E402 - it imports what is to be checked
+
+
+@pytest.fixture(scope="session")
+def data():
+    """A small data set of made-up images."""
+    return make_data()
+
+
+@pytest.fixture(scope="session")
+def store(data, tmp_path_factory):
+    """Experts of it."""
+    return make_store(tmp_path_factory.mktemp("experts"), data)

@@ -103,6 +103,12 @@ def in_double(context: Context) -> Context:
     return replace(context, net=net, experts=experts, real=real)
 
 
+def in_double_points(coreset: Points) -> Points:
+    """The coreset in float64, classes as they are."""
+    images, labels = coreset
+    return Points(images.double(), labels.double() if labels.is_floating_point() else labels)
+
+
 def _longer(weights: Weights) -> Weights:
     return Weights(*(part.double() for part in weights))
 

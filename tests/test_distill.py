@@ -35,16 +35,6 @@ FAST = {
 }
 
 
-@pytest.fixture(scope="module")
-def data():
-    return make_data()
-
-
-@pytest.fixture(scope="module")
-def store(data, tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("experts"), data)
-
-
 def toy(name, **changes):
     return DistillSettings(**{**FAST, "method": f"toy_methods:{name}", "lr_images": 0.1, **changes})
 

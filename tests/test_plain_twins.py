@@ -10,19 +10,9 @@ from pseudocoreset import DistillSettings, ExpertSettings, distill, evaluate, tr
 from pseudocoreset.augment import KINDS, Augmentation
 from pseudocoreset.divergences import METHODS, make_divergence
 from pseudocoreset.posterior import named_protocol
-from small_world import NET, make_context, make_data, make_points, make_rng, make_store
+from small_world import NET, make_context, make_points, make_rng
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def data():
-    return make_data()
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory, data):
-    return make_store(tmp_path_factory.mktemp("plain"), data)
 
 
 def assert_close(found, wanted):

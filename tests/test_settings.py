@@ -10,7 +10,7 @@ from pseudocoreset.divergences import METHODS, MethodSettings, make_divergence
 from pseudocoreset.recipes import Recipe
 from pseudocoreset.run_folder import read_config
 from pseudocoreset.settings import OF_UPDATES, USED_BY, used_settings
-from small_world import NET, make_context, make_data, make_points, make_rng, make_store
+from small_world import NET, make_context, make_points, make_rng, make_store
 
 OTHER = {
     "samples": 7,
@@ -37,16 +37,6 @@ OTHER = {
 """Another value of each setting, which a gradient is to follow."""
 
 START = {"start_epochs": 2, "gamma": 0.3}
-
-
-@pytest.fixture(scope="module")
-def data():
-    return make_data()
-
-
-@pytest.fixture(scope="module")
-def store(data, tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("experts"), data)
 
 
 def some_updates(name, store, data, **changes):

@@ -2,17 +2,7 @@
 
 import pytest
 
-from small_world import NET, make_data, make_store
-
-
-@pytest.fixture(scope="session")
-def data():
-    return make_data()
-
-
-@pytest.fixture(scope="session")
-def store(data, tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("experts"), data)
+from small_world import NET, make_store
 
 
 @pytest.fixture(scope="session")

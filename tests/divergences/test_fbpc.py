@@ -6,14 +6,7 @@ import torch
 from oracles.fbpc import slow_update
 from pseudocoreset.divergences import FBPC, Points
 from pseudocoreset.errors import UserError
-from small_world import in_double, make_context, make_points, make_rng
-
-
-def longer(coreset):
-    """In float64, classes as they are."""
-    images, labels = coreset
-    return Points(images.double(), labels.double() if labels.is_floating_point() else labels)
-
+from small_world import in_double, in_double_points, make_context, make_points, make_rng
 
 CASES = {
     "full": {},
@@ -47,7 +40,7 @@ def assert_twins(context, coreset, isotropic=False, tolerance=1e-4):
 @pytest.mark.parametrize("soft", [False, True], ids=["classes", "probabilities"])
 def test_update_equals_its_slow_twin(store, data, case, isotropic, soft):
     context = make_context(store, data, gamma=0.75 if soft else 0.3, **CASES[case])
-    coreset = longer(make_points(data, soft=soft))
+    coreset = in_double_points(make_points(data, soft=soft))
     estimate, slow = assert_twins(in_double(context), coreset, isotropic, tolerance=1e-8)
     assert ("labels" in estimate.gradients) == soft
     assert slow.map_steps < context.settings.max_map_steps
@@ -64,7 +57,7 @@ def test_update_of_batch_norm_equals_its_slow_twin(batch_norm_stores, data, stat
     steps of its full length of that in float32, which kept statistics then see."""
     context = make_context(batch_norm_stores[stats], data)
     assert (context.net.num_buffers > 0) == (stats == "kept")
-    assert_twins(in_double(context), longer(make_points(data)), tolerance=1e-8)
+    assert_twins(in_double(context), in_double_points(make_points(data)), tolerance=1e-8)
 
 
 def test_twin_sees_the_variance(store, data):
@@ -76,19 +69,6 @@ def test_twin_sees_the_variance(store, data):
         side.psi = [torch.zeros_like(psi) for psi in side.psi]
     away = slow.gradients()["images"] - with_variance
     assert away.norm() > 0.01 * with_variance.norm()
-
-
-def test_second_update_of_one_method_is_that_of_a_fresh_one(store, data):
-    """Nothing of an update is left in the loops that the next one uses again."""
-    context, coreset = make_context(store, data, batch=4), make_points(data)
-    method, rng = FBPC(context), make_rng()
-    method.gradient(coreset, {}, rng)
-    rng.reseed(1, "test")
-    moved = Points(coreset.images * 0.9, coreset.labels)
-    again = method.gradient(moved, {}, rng)
-    fresh = FBPC(context).gradient(moved, {}, make_rng(1))
-    torch.testing.assert_close(again.gradients["images"], fresh.gradients["images"], rtol=0, atol=0)
-    assert again.info == fresh.info
 
 
 def test_only_chosen_images_get_a_gradient(store, data):
@@ -123,7 +103,7 @@ def directional(slow, coreset, direction, width=1e-7):
 
 def test_gradient_is_the_slope_with_everything_stopped_held_constant(store, data):
     """No gradient flows where the paper stops it: at θ_x, θ_u, Ψ̂_x and Ψ̂_u."""
-    context, coreset = in_double(make_context(store, data)), longer(make_points(data))
+    context, coreset = in_double(make_context(store, data)), in_double_points(make_points(data))
     gradient = FBPC(context).gradient(coreset, {}, make_rng()).gradients["images"]
     slow = slow_update(context, coreset, make_rng())
     for seed in range(5):
@@ -145,7 +125,7 @@ def test_gradient_through_the_variance_would_be_another(store, data):
 
 def test_gradient_through_the_training_of_the_map_solution_would_be_another(store, data):
     """The total slope: θ_u and Ψ̂_u found anew on the moved images, with the same randomness."""
-    context, coreset = in_double(make_context(store, data)), longer(make_points(data))
+    context, coreset = in_double(make_context(store, data)), in_double_points(make_points(data))
     gradient = FBPC(context).gradient(coreset, {}, make_rng()).gradients["images"]
     direction = gradient / gradient.norm()
     values, width = [], 1e-6

@@ -86,6 +86,19 @@ def test_gradients_given_out_do_not_change_later(method, data):
     assert same(kept, first.gradients)
 
 
+def test_second_update_of_one_method_is_that_of_a_fresh_one(method, data):
+    """Nothing of an update is left in the loops that the next one uses again."""
+    coreset, made, rng = make_points(data), method(batch=4), make_rng()
+    first = made.gradient(coreset, made.start(), rng)
+    rng.reseed(1, "test")
+    moved = coreset._replace(images=coreset.images * 0.9)
+    again = made.gradient(moved, first.state, rng)
+    fresh = method(batch=4).gradient(moved, first.state, make_rng(1))
+    assert same(again.gradients, fresh.gradients)
+    assert again.info == fresh.info
+    assert same(again.state, fresh.state)
+
+
 def test_batch_leaves_the_other_images_without_gradient(method, data):
     # Of one step: a student of BPC-W takes other images in the next.
     made = method(batch=2, student_steps=1)

@@ -27,11 +27,6 @@ ENOUGH_BLOCKS = 264
 """Two for each multiprocessor of a large GPU."""
 
 
-def plain_norm_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same out of PyTorch's own pieces: on any device, differentiable again and again."""
-    return F.avg_pool2d(F.relu(F.group_norm(x, x.shape[1], weight, bias, EPS)), 2)
-
-
 def can_fuse(like: Tensor, channels: int, side: int) -> bool:
     """Whether the kernels take square maps like these, of so many channels and this side."""
     known = triton is not None and like.is_cuda and like.dtype != torch.float64
