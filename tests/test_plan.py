@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from pseudocoreset import ExpertSettings, load_data, measure, plan
+from pseudocoreset import DistillSettings, ExpertSettings, distill, load_data, measure, plan
 from pseudocoreset.cli import main
 from pseudocoreset.measure import Enough, Stopwatch, seconds_a_step
 
@@ -85,6 +85,24 @@ def test_distill_before_there_are_experts(tmp_path, capsys):
 def test_experts_that_are_missing_reach_the_epochs_that_are_asked_for(tmp_path, given):
     found = planned(tmp_path, "distill", "--ipc", 1, "--steps", 9, *given)
     assert found["measured_steps"] >= plan.LEAST_UPDATES
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        DistillSettings("fbpc", 20, steps=1, gamma=3.0, from_epoch=1),
+        DistillSettings("fbpc", 20, steps=1, gamma=3.0, from_epoch=1, average=0.5),
+        DistillSettings("random", 20),
+    ],
+    ids=["fbpc", "averaged", "random"],
+)
+def test_a_run_takes_the_disk_that_was_planned(data, store, tmp_path, settings):
+    stores = [] if settings.method == "random" else [store]
+    nets = [] if stores else [store.identity.net]
+    found = plan.plan_distill(data, stores, settings, nets=nets, device="cpu")
+    distill(data, stores, settings, net=nets, out=tmp_path, device="cpu")
+    taken = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+    assert 0 <= taken - found.disk_bytes < 4000  # their descriptions
 
 
 def test_a_random_coreset_takes_no_updates(tmp_path):

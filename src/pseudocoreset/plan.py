@@ -140,6 +140,13 @@ def plan_experts(
     )
 
 
+def _copies(config: dict[str, Any]) -> int:
+    """Of the images on disk: the coreset, and in a checkpoint images, velocity and their mean."""
+    if config["method"] == "random":
+        return 1
+    return 4 if config["average"] > 0 else 3
+
+
 def plan_distill(
     data: ImageData,
     experts: Sequence[ExpertStore],
@@ -179,8 +186,7 @@ def plan_distill(
     return Plan(
         f"distill with {config['method']} at {config['ipc']} images a class",
         {net.spec: net.num_params for net in networks},
-        # The coreset, and a checkpoint of it with its velocity.
-        disk_bytes=3 * config["ipc"] * data.classes * image,
+        disk_bytes=_copies(config) * config["ipc"] * data.classes * image,
         peak_bytes=peak.whole(),
         once_s=max(0.0, whole - len(durations) * step_s),
         step="updates",
