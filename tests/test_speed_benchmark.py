@@ -1,8 +1,10 @@
 """The benchmark runs small on a CPU: its rows, what it keeps, and what becomes of a failure."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,18 +18,25 @@ PROMISED = ("what", "net", "ipc", "plain_s", "fast_s", "ratio", "peak_gb", "devi
 
 def run_small(out: Path, *more: str) -> str:
     command = [sys.executable, speed.__file__, "--small", "--out", str(out), *more]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # One thread, as the tests have: on a busy machine two would wait for one another for seconds.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    ).stdout
 
 
 def test_it_runs_small_and_keeps_what_it_has(tmp_path):
     out = tmp_path / "rows.json"
+    begun = time.perf_counter()
     printed = run_small(out, "--rows", "fbpc")
+    whole = time.perf_counter() - begun
     (row,) = json.loads(out.read_text())
     assert set(PROMISED) <= row.keys()
     assert row["what"] == "fbpc update"
     assert row["device"] == "cpu"
     assert row["ratio"] == pytest.approx(row["plain_s"] / row["fast_s"])
-    assert 0 < row["fast_s"] < 10
+    assert 0 < row["fast_s"] < whole
+    assert 0 < row["plain_s"] < whole
     assert row["map_steps"] >= 10
     assert set(row["versions"]) >= {"torch", "pseudocoreset"}
     assert printed.splitlines()[-2].startswith("ratio")
