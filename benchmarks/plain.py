@@ -139,7 +139,8 @@ class PlainUpdates:
     def _fbpc(self, coreset: Points, rng: Rng, map_steps: int, isotropic: bool) -> Tensor:
         context, settings = self.context, self.context.settings
         changes = [self._draw(coreset, rng) for _ in range(settings.draws)]
-        snapshot = context.experts.draw(settings.from_epoch, rng, context.device)
+        first, last = settings.from_epoch, settings.to_epoch
+        snapshot = context.experts.draw(first, rng, context.device, last)
         load(self.expert, context.net, snapshot)
         self._train_to_map(coreset, rng, map_steps)
         images = coreset.images.detach().requires_grad_()

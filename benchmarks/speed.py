@@ -2,6 +2,7 @@
 
     python benchmarks/speed.py --data cifar10:DIR     (into results/benchmark.json)
     python benchmarks/speed.py --scaling              (how cost grows; into results/scaling.json)
+    python benchmarks/speed.py --memory               (of all methods; into results/memory.json)
     python benchmarks/speed.py --small                (seconds on a CPU; writes only to an --out)
 
 Each row is measured in a process of its own: the package, then the same computation in ordinary
@@ -13,7 +14,8 @@ the same size are made up. Experts are random weights there, on which an update 
 
 `peak_gb` (10⁹ bytes) is what the allocator reserved, captured graphs included, beyond the data; of
 an FBPC update also beyond the real-batch step: it is measured with real batches of one image, and
-`real_batch_gb` is what batches as they are add. On a CPU it is the growth of the process.
+`real_batch_gb` is what batches as they are add. On a CPU it is the growth of the process. With
+--memory, rows are measured side by side, which memory does not mind, and have no times.
 
 The file is a list of rows and is written whole after each; a row that failed says why. With
 --resume, rows that are there already, of the same versions and device, are kept.
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,8 @@ CELLS = (("convnet", 1), ("convnet", 10), ("convnet", 50), ("lenet", 10), ("resn
 RESULTS = Path(__file__).parent.parent / "results"
 SMALL_NET = "convnet:width=8"
 LONGEST_S = 900
+AT_ONCE = 5
+TIMES = ("plain_s", "fast_s", "ratio", "fast_each_s", "once_s")
 SCALING_MAP_STEPS = 50
 
 PAPER = {
@@ -72,11 +77,12 @@ def main() -> int:
     if out is not None and out.exists():
         found = json.loads(out.read_text(encoding="utf-8"))
     failed = 0
-    for number, row in enumerate(rows, 1):
-        if options.resume and any(is_done(old, row) for old in found):
-            continue
-        begun = time.perf_counter()
-        new = in_own_process(row)
+    missing = [row for row in rows if not (options.resume and any(is_done(o, row) for o in found))]
+    begun = time.perf_counter()
+    measured = ThreadPoolExecutor(AT_ONCE if options.memory else 1).map(in_own_process, missing)
+    for number, (row, new) in enumerate(zip(missing, measured, strict=True), 1):
+        if options.memory:
+            new = {name: value for name, value in new.items() if name not in TIMES}
         failed += "failed" in new
         if row.grows is None:
             new |= PAPER.get((row.method, row.net, row.ipc), {})
@@ -84,7 +90,8 @@ def main() -> int:
         if out is not None:
             write_json(out, found)
         words = f"{row.what}, {row.net}, ipc {row.ipc}: {new.get('failed', 'done')}"
-        print(f"{number}/{len(rows)} {words} ({time.perf_counter() - begun:.0f} s)", flush=True)
+        since = time.perf_counter() - begun
+        print(f"{number}/{len(missing)} {words} ({since:.0f} s since the start)", flush=True)
     print(table([old for old in found if any(old["row"] == asdict(row) for row in rows)]))
     return 1 if failed else 0
 
@@ -98,6 +105,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--small", action="store_true", help="digits and a tiny network, once")
     parser.add_argument("--scaling", action="store_true", help="how cost grows; no plain twin")
+    parser.add_argument("--memory", action="store_true", help="peak memory of all methods' updates")
     parser.add_argument("--rows", type=listed, help=f"some of {','.join(ROWS)}")
     parser.add_argument("--nets", type=listed, help="networks, each with every size")
     parser.add_argument("--ipcs", type=listed, help="images per class")
@@ -109,7 +117,8 @@ def parse() -> argparse.Namespace:
     if unknown:
         parser.error(f"--rows {','.join(sorted(unknown))}: give some of {','.join(ROWS)}")
     if options.out is None and not options.small:
-        options.out = RESULTS / ("scaling.json" if options.scaling else "benchmark.json")
+        name = "scaling" if options.scaling else "memory" if options.memory else "benchmark"
+        options.out = RESULTS / f"{name}.json"
     return options
 
 
@@ -124,9 +133,12 @@ def wanted_rows(options: argparse.Namespace) -> list[Row]:
     if options.scaling:
         return scaling_rows(Row("fbpc update", "convnet", 10, **common))
     names = options.rows or (SMALL_ROWS if options.small else USUAL_ROWS)
+    if options.memory:
+        names = options.rows or METHODS
+        common |= {"repeats": 1, "with_plain": False}
     if options.small:
         cells = [(SMALL_NET, 1)]
-    elif options.nets or options.ipcs:
+    elif options.nets or options.ipcs or options.memory:
         sizes = [int(ipc) for ipc in options.ipcs or (1, 10, 50)]
         cells = [(net, ipc) for net in options.nets or ["convnet"] for ipc in sizes]
     else:

@@ -317,6 +317,8 @@ def test_random_needs_no_experts_and_makes_no_update(data, store, tmp_path):
         ({"init": "zeros"}, "--init zeros"),
         ({"dsa": "warp"}, "'warp' is no kind"),
         ({"from_epoch": 9}, "--from-epoch"),
+        ({"to_epoch": 9}, "--to-epoch"),
+        ({"from_epoch": 2, "to_epoch": 1}, "--to-epoch 1 is before --from-epoch 2"),
     ],
 )
 def test_refusals(data, store, changes, match):

@@ -71,18 +71,28 @@ EARLY, LATE = (2, 50, 0.01), (20, 30, 0.03)
         ("bpc-fkl", 3, EARLY, {}),
         ("bpc-fkl", 4, LATE, {}),
         ("bpc-fkl", 50, LATE, {}),
-        ("bpc-rkl", 1, EARLY, {"samples": 10, "momentum": 0.0}),
-        ("bpc-rkl", 10, LATE, {"momentum": 0.0}),
+        ("bpc-rkl", 1, EARLY, {"samples": 10, "momentum": 0.0, "lr_images": 1e4}),
+        ("bpc-rkl", 10, LATE, {"momentum": 0.0, "lr_images": 1e5}),
+        ("bpc-rkl", 50, LATE, {"momentum": 0.0, "lr_images": 5e5}),
         ("bpc-w", 1, EARLY, {"lr_lr": 1e-7, "expert_epochs": 2}),
         ("bpc-w", 50, LATE, {}),
     ],
 )
 def test_the_weight_space_methods_have_their_own(method, ipc, students, rest):
-    """Kim et al.'s (2022): students by size, 5000 updates at 1000, and what differs."""
+    """Kim et al.'s (2022): students by size, 5000 updates at 1000, and what differs.
+
+    BPC-rKL's 1000 are for the summed log-likelihood of a coreset, ours for the mean.
+    """
     recipe = recipe_for("cifar10", ipc, method)
     assert (recipe.start_epochs, recipe.student_steps, recipe.lr_student) == students
-    assert (recipe.steps, recipe.lr_images) == (5000, 1000.0)
-    usual = {"samples": 30, "momentum": 0.5, "noise": 0.01, "likelihood_batch": 1000}
+    usual = {
+        "steps": 5000,
+        "lr_images": 1000.0,
+        "samples": 30,
+        "momentum": 0.5,
+        "noise": 0.01,
+        "likelihood_batch": 1000,
+    }
     usual |= {"lr_lr": 1e-5, "expert_epochs": 1, "weight_x": 1.0, "weight_u": 1.0}
     assert {name: getattr(recipe, name) for name in usual} == usual | rest
 

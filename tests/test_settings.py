@@ -14,7 +14,8 @@ from small_world import NET, make_context, make_points, make_rng, make_store
 
 OTHER = {
     "samples": 7,
-    "from_epoch": 3,
+    "from_epoch": 2,
+    "to_epoch": 2,
     "gamma": 1.0,
     "lr_map": 0.003,
     "max_map_steps": 10,

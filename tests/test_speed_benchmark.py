@@ -50,6 +50,16 @@ def test_it_runs_small_and_keeps_what_it_has(tmp_path):
     assert "fbpc update" in printed  # in the table, all the same
 
 
+def test_memory_alone_has_no_times(tmp_path):
+    out = tmp_path / "rows.json"
+    run_small(out, "--memory", "--rows", "bpc-w,fbpc-isotropic")
+    rows = json.loads(out.read_text())
+    assert [row["what"] for row in rows] == ["bpc-w update", "fbpc-isotropic update"]
+    for row in rows:
+        assert row["peak_gb"] > 0
+        assert not {"fast_s", "plain_s", "ratio"} & row.keys()
+
+
 @pytest.mark.parametrize("what", ["bpc-fkl update", "bpc-w update", "sghmc 5 seeds"])
 def test_other_rows(what):
     row = measure(Row(what, "convnet:width=4", 1, "digits", "cpu", repeats=1, small=True))

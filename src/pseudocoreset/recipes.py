@@ -45,6 +45,7 @@ def _row(
         "samples": 30,
         "draws": 1,
         **_LATE_STUDENTS,
+        "to_epoch": None,
         "expert_epochs": 1,
         "lr_lr": 1e-5,
         "noise": 0.01,
@@ -99,6 +100,8 @@ WEIGHT_SPACE: dict[tuple[str, int], dict[str, Any]] = {
 """Kim et al.'s (2022) for their methods, by images per class; with these come `_DESCENT`."""
 
 _DESCENT: dict[str, Any] = {"steps": 5000, "lr_images": 1000.0}
+_OF_A_SUM = "bpc-rkl"
+"""The method whose learning rate is for the sum over a batch of images in Kim et al.'s code."""
 
 TUNED: dict[tuple[str, int, str], dict[str, Any]] = {
     ("cifar10", 10, "fbpc"): {
@@ -132,6 +135,8 @@ def recipe_for(data: str, ipc: int, method: str = "fbpc", name: str = "paper") -
     kim = [size for known, size in WEIGHT_SPACE if known == method]
     if kim and (data, size) in PAPER:
         recipe = replace(recipe, **_DESCENT)
+        if method == _OF_A_SUM:
+            recipe = replace(recipe, lr_images=recipe.lr_images * recipe.batch)
     if kim:
         recipe = replace(recipe, **WEIGHT_SPACE[method, _nearest(kim, ipc)])
     if name == "tuned":

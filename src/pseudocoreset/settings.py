@@ -18,6 +18,7 @@ _WEIGHT_SPACE = ("bpc-fkl", "bpc-rkl", "bpc-w")
 USED_BY: dict[str, tuple[str, ...]] = {
     "samples": (*_FUNCTION_SPACE, "bpc-fkl", "bpc-rkl"),
     "from_epoch": _FUNCTION_SPACE,
+    "to_epoch": _FUNCTION_SPACE,
     "gamma": _FUNCTION_SPACE,
     "lr_map": _FUNCTION_SPACE,
     "max_map_steps": _FUNCTION_SPACE,
@@ -70,7 +71,9 @@ class DistillSettings:
         checkpoint_every: updates between two checkpoints
         samples: Monte-Carlo samples (S)
         from_epoch: experts are used from this epoch on (T)
-        gamma: the MAP solution of the coreset is reached at this training loss (γ)
+        to_epoch: experts are used up to this epoch; default: the recipe's, or their last
+        gamma: the MAP solution of the coreset is reached at this training loss (γ); with learned
+            labels, at this much above their own entropy, which no loss is below
         lr_map: learning rate of Adam towards the MAP solution
         max_map_steps: bound on the steps towards the MAP solution
         draws: augmentations an update
@@ -108,6 +111,7 @@ class DistillSettings:
     checkpoint_every: int = 25
     samples: int | None = None
     from_epoch: int | None = None
+    to_epoch: int | None = None
     gamma: float | None = None
     lr_map: float | None = None
     max_map_steps: int | None = None
@@ -225,6 +229,9 @@ def _check(values: dict[str, Any]) -> None:
         raise UserError(f"--momentum {values['momentum']} is not in [0, 1): give 0.5, say.")
     if not 0 <= values["average"] <= 1:
         raise UserError(f"--average {values['average']} is not in [0, 1]: give 0.3, say, or 0.")
+    first, last = values["from_epoch"], values["to_epoch"]
+    if last is not None and last < first:
+        raise UserError(f"--to-epoch {last} is before --from-epoch {first}: give a later one.")
     if values["init"] not in ("real", "noise"):
         raise UserError(f"--init {values['init']} is not known: give real or noise.")
 

@@ -16,7 +16,13 @@ from torch.nn import functional as F
 
 from pseudocoreset.augment import Augmentation, Chance
 from pseudocoreset.data import Normalisation, Split
-from pseudocoreset.engine.loop import Loop, State, compiled, training_precision
+from pseudocoreset.engine.loop import (
+    Loop,
+    State,
+    compiled,
+    fastest_convolutions,
+    training_precision,
+)
 from pseudocoreset.nets import Net, Weights
 
 Vector = Float[Tensor, " p"]
@@ -242,7 +248,7 @@ class Training:
         off = not self._augmentation.kinds
         chance = None if off else self._augmentation.chance(len(images), self._generator)
         params = state["params"].detach().requires_grad_()
-        with torch.enable_grad():
+        with torch.enable_grad(), fastest_convolutions():
             loss, logits, buffers = self._loss(params, state["buffers"], images, labels, chance)
             (gradient,) = torch.autograd.grad(loss, params)
         own = {name: state[name] for name in self._own}

@@ -39,7 +39,7 @@ def assert_twins(context, coreset, isotropic=False, tolerance=1e-4):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("soft", [False, True], ids=["classes", "probabilities"])
 def test_update_equals_its_slow_twin(store, data, case, isotropic, soft):
-    context = make_context(store, data, gamma=0.75 if soft else 0.3, **CASES[case])
+    context = make_context(store, data, **CASES[case])
     coreset = in_double_points(make_points(data, soft=soft))
     estimate, slow = assert_twins(in_double(context), coreset, isotropic, tolerance=1e-8)
     assert ("labels" in estimate.gradients) == soft

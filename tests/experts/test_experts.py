@@ -542,18 +542,19 @@ INDEX = json.dumps(
 )
 
 
-@pytest.mark.parametrize("from_epoch", [1, 3])
-def test_draws_cover_all_trajectories_and_later_epochs_equally(
-    tmp_path: Path, from_epoch: int
+@pytest.mark.parametrize(("from_epoch", "to_epoch"), [(1, None), (3, None), (2, 4)])
+def test_draws_cover_all_trajectories_and_the_epochs_equally(
+    tmp_path: Path, from_epoch: int, to_epoch: int | None
 ) -> None:
     store = counted_store(tmp_path, trajectories=3, epochs=5, first_epoch=1)
     rng = Rng(CPU, 0)
     counts: dict[int, int] = {}
-    cells = 3 * (6 - from_epoch)
+    epochs = range(from_epoch, (to_epoch or 5) + 1)
+    cells = 3 * len(epochs)
     for _ in range(40 * cells):
-        drawn = store.draw(from_epoch, rng, CPU).params.unique()
+        drawn = store.draw(from_epoch, rng, CPU, to_epoch).params.unique()
         counts[int(drawn)] = counts.get(int(drawn), 0) + 1
-    expected = {100 * number + epoch for number in range(3) for epoch in range(from_epoch, 6)}
+    expected = {100 * number + epoch for number in range(3) for epoch in epochs}
     assert set(counts) == expected
     statistic = sum((count - 40) ** 2 / 40 for count in counts.values())
     assert statistic < cells + 4 * (2 * cells) ** 0.5

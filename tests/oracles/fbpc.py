@@ -11,6 +11,7 @@ numbers in the package's order, so that one seed gives both the same update:
 7. the same on the coreset; 8. ε_x for each augmentation, then ε_u.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -102,7 +103,8 @@ def slow_update(
     ]
     points = images[chosen] if points is None else points
     views = [context.augmentation.apply(points, draw) for draw in draws]
-    x = _module(context.net, context.experts.draw(settings.from_epoch, rng, images.device), dtype)
+    first, last = settings.from_epoch, settings.to_epoch
+    x = _module(context.net, context.experts.draw(first, rng, images.device, last), dtype)
     u, map_steps = _map_solution(context, coreset, in_batches, generator)
     if isotropic:
         psi_x = psi_u = [torch.ones(len(chosen), context.net.classes, dtype=dtype) for _ in draws]
@@ -149,7 +151,11 @@ def _step(
 def _map_solution(
     context: Context, coreset: Points, in_batches: bool, generator: torch.Generator
 ) -> tuple[nn.Module, int]:
-    """θ_u: Adam until the mean loss of ten steps is at most γ."""
+    """θ_u: Adam until the mean loss of ten steps is at most γ, above what the labels leave."""
+    least = 0.0
+    if coreset.labels.is_floating_point():
+        least = sum(-p * math.log(p) for p in coreset.labels.flatten().tolist() if p > 0)
+        least /= len(coreset.labels)
     settings, size = context.settings, len(coreset.images)
     module = _module(context.net, context.net.init(generator), coreset.images.dtype).train()
     optimiser = torch.optim.Adam(module.parameters(), lr=settings.lr_map)
@@ -164,7 +170,7 @@ def _map_solution(
                 index = [order[i % size] for i in range(first, first + settings.batch)]
             images = context.augmentation(coreset.images[index], generator)
             losses.append(_step(module, optimiser, images, coreset.labels[index]))
-        mean = sum(losses) / len(losses)
+        mean = sum(losses) / len(losses) - least
         steps += len(losses)
     return module.eval(), steps
 

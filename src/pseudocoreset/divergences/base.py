@@ -58,6 +58,7 @@ class MethodSettings:
     batch: int
     samples: int
     from_epoch: int
+    to_epoch: int | None
     gamma: float
     lr_map: float
     max_map_steps: int

@@ -36,8 +36,10 @@ class FBPC:
     def __init__(self, context: Context, isotropic: bool = False) -> None:
         if context.experts is None:
             raise UserError("FBPC needs trained experts: give --experts.")
-        first = context.settings.from_epoch
-        context.experts.require(first, max(first, context.experts.last_epoch))
+        first, last = context.settings.from_epoch, context.settings.to_epoch
+        context.experts.require(
+            first, max(first, context.experts.last_epoch) if last is None else last
+        )
         self._context = context
         self._experts = context.experts
         self._isotropic = isotropic
@@ -56,7 +58,9 @@ class FBPC:
         index = inner.draw_batch()
         batch = coreset if index is None else Points(*(part[index] for part in coreset))
         draws, points = inner.draw_augmentations(batch.images)
-        theta_x = self._experts.draw(settings.from_epoch, rng, self._context.device)
+        theta_x = self._experts.draw(
+            settings.from_epoch, rng, self._context.device, settings.to_epoch
+        )
         if self._isotropic:
             solution = inner.solver.solve(coreset)
             unit = points.new_ones((*points.shape[:2], self._context.net.classes))

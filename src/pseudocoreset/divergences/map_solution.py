@@ -26,7 +26,9 @@ class MapSolution:
 class MapSolver:
     """Adam on (u, ỹ) from a random init until the training loss is at most γ.
 
-    The loss is that of the augmented batches it trains on, averaged over a block of steps.
+    The loss is that of the augmented batches it trains on, averaged over a block of steps. Labels
+    that are probabilities have an entropy, below which no loss can be: there it is the loss above
+    that entropy, a KL divergence, as the loss of labels that are classes is.
     """
 
     def __init__(self, context: Context, batch: int | None, rng: Rng) -> None:
@@ -47,6 +49,7 @@ class MapSolver:
         """Train until γ is reached, or for as many steps as are allowed."""
         start = self._net.init(self._rng.device)
         self._training.start(start, {"images": coreset.images, "labels": coreset.labels})
+        least = _entropy(coreset.labels)
         steps, loss = 0, float("inf")
         # A loss that is NaN ends the search too: it can't come back from there.
         while loss > self._settings.gamma and steps < self._settings.max_map_steps:
@@ -54,9 +57,14 @@ class MapSolver:
                 self._training.set_order(random_order(len(coreset.images), self._rng))
             block = min(BLOCK, self._settings.max_map_steps - steps)
             self._training.run(block)
-            loss = self._training.take("loss_sum") / block
+            loss = self._training.take("loss_sum") / block - least
             steps += block
         return MapSolution(self._training.weights, loss, steps, loss <= self._settings.gamma)
+
+
+def _entropy(labels: torch.Tensor) -> float:
+    """The mean entropy of labels; none where they are classes."""
+    return float(torch.special.entr(labels).sum(1).mean()) if labels.is_floating_point() else 0.0
 
 
 def random_order(number: int, rng: Rng) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """A step done many times: called on a CPU, captured once and replayed as a CUDA graph on a GPU."""
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from inspect import ismethod
 from typing import Any, ParamSpec, TypeVar
@@ -9,6 +10,10 @@ from weakref import WeakMethod
 
 import torch
 from torch import Tensor
+
+# A workspace of cuBLAS is kept for each thread and each stream. PyTorch makes it 32 MiB on new
+# GPUs, more than all else that small steps need, and 8 MiB on others: let it be that everywhere.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
 
 State = dict[str, Tensor]
 """Tensors by name; what a step reads and what it changes."""
@@ -110,14 +115,22 @@ def _place_of_capture(now: torch.cuda.Stream) -> tuple[torch.cuda.Stream, Any]:
 
 @contextmanager
 def _fast_kernels() -> Iterator[None]:
-    """Convolutions by the fastest of cuDNN's kernels, and products in TF32 as convolutions are."""
+    """Products in TF32, as convolutions are."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
-            yield
+        yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def fastest_convolutions() -> AbstractContextManager[None]:
+    """Let cuDNN try its kernels and keep the fastest: for steps that are taken by the thousand.
+
+    To try those for float32 takes several times the memory of the step itself, so this is for the
+    steps in half precision.
+    """
+    return torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True)
 
 
 def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:

@@ -191,10 +191,13 @@ class ExpertStore:
                 params.to(device, torch.float32, copy=True), buffers.to(device, copy=True)
             )
 
-    def draw(self, from_epoch: int, rng: Rng, device: torch.device) -> Weights:
-        """A snapshot drawn from all trajectories, epoch `from_epoch` or later."""
+    def draw(
+        self, from_epoch: int, rng: Rng, device: torch.device, to_epoch: int | None = None
+    ) -> Weights:
+        """A snapshot drawn from all trajectories, from one epoch on to another, or to the last."""
         trajectory = self.trajectories[rng.choose(len(self))]
-        epoch = from_epoch + rng.choose(self.last_epoch - from_epoch + 1)
+        last = self.last_epoch if to_epoch is None else to_epoch
+        epoch = from_epoch + rng.choose(last - from_epoch + 1)
         return self.snapshot(trajectory, epoch, device)
 
     def require(self, first: int, last: int) -> None:
@@ -207,5 +210,5 @@ class ExpertStore:
             raise UserError(
                 f"{self.path} holds epochs {self.first_epoch} to {self.last_epoch} and epochs "
                 f"{first} to {last} are needed: train experts that keep them, or give another "
-                "--from-epoch or --start-epochs, whichever the method takes."
+                "--from-epoch, --to-epoch or --start-epochs, whichever the method takes."
             )
