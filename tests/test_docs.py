@@ -36,7 +36,8 @@ def recipe_words(option, method):
     if method not in USED_BY.get(option, METHODS):
         return "–"
     recipes = [recipe_for("cifar10", ipc, method) for ipc in (1, 10, 50)]
-    values = [f"{getattr(recipe, option):g}".replace("e-0", "e-") for recipe in recipes]
+    values = [getattr(recipe, option) for recipe in recipes]
+    values = ["the last" if v is None else f"{v:g}".replace("e-0", "e-") for v in values]
     return values[0] if len(set(values)) == 1 else " · ".join(values)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pseudocoreset import recipes
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
 from pseudocoreset.reproduce.compare import nll_verdict, verdict
@@ -235,6 +236,14 @@ def test_cells_are_chosen_by_patterns_and_each_once():
     assert len(both) == len(set(both)) == 16
 
 
+@pytest.fixture
+def tuned_at_10(monkeypatch):
+    """FBPC of 10 images a class is all that has a recipe of its own, isotropic and not."""
+    tuned = {("cifar10", 10, method): {"draws": 4} for method in ("fbpc", "fbpc-isotropic")}
+    monkeypatch.setattr(recipes, "TUNED", tuned)
+
+
+@pytest.mark.usefixtures("tuned_at_10")
 @pytest.mark.parametrize(
     ("table", "data", "tuned"),
     [
@@ -250,6 +259,7 @@ def test_only_what_differs_from_the_paper_is_measured_again(table, data, tuned):
     assert [cell.name for cell in cells] == [cell.name for cell in paper_cells]
 
 
+@pytest.mark.usefixtures("tuned_at_10")
 def test_a_tuned_row_has_the_papers_cells_where_nothing_was_tuned():
     cells = [made(fbpc(1), 35.0), made(fbpc(recipe="tuned"), 63.5)]
     for method in ("random", "bpc-rkl", "bpc-fkl"):

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from inspect import ismethod
-from typing import Any, ParamSpec, TypeVar
-from weakref import WeakMethod
+from typing import ParamSpec, TypeVar
+from weakref import WeakMethod, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ State = dict[str, Tensor]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_MEMORY: WeakValueDictionary[torch.cuda.Stream, torch.cuda.MemPool] = WeakValueDictionary()
 _WARM_UP = 3  # calls before capture: cuDNN chooses its kernels, lazy allocations happen
 
 
@@ -39,6 +40,7 @@ class Loop:
         self._step = WeakMethod(step) if ismethod(step) else lambda: step
         self._generator = generator
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._memory: torch.cuda.MemPool | None = None
 
     def load(self, values: State) -> None:
         """Set entries of the state; their shapes and types are fixed by the first call."""
@@ -87,13 +89,15 @@ class Loop:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
         now = torch.cuda.current_stream()
-        stream, pool = _place_of_capture(now)
+        stream = _stream_of_capture(now)
+        self._memory = memory = _memory_of_steps(stream)
         stream.wait_stream(now)
-        with torch.cuda.stream(stream), _fast_kernels():
+        with torch.cuda.stream(stream), torch.cuda.use_mem_pool(memory), _as_captured():
             for _ in range(_WARM_UP):
                 self._advance()
         now.wait_stream(stream)
-        with torch.cuda.graph(graph, pool=pool, stream=stream), _fast_kernels():
+        place = {"pool": memory.id, "stream": stream}
+        with torch.cuda.graph(graph, **place), _as_captured():  # type: ignore[arg-type]
             self._advance()
         self._generator.set_state(seed_and_offset)
         self.load(before)
@@ -101,25 +105,33 @@ class Loop:
 
 
 @lru_cache
-def _place_of_capture(now: torch.cuda.Stream) -> tuple[torch.cuda.Stream, Any]:
-    """The stream to capture on, and the memory that the captured steps share.
-
-    Steps that are replayed on one stream follow one another, and nothing but their state, which
-    lies elsewhere, outlives a step: they can share memory, cuBLAS's workspace included. Steps of
-    different streams run at the same time and must not.
-    """
+def _stream_of_capture(now: torch.cuda.Stream) -> torch.cuda.Stream:
+    """This one; for the default stream, on which nothing can be captured, another in its place."""
     default = now == torch.cuda.default_stream()
-    stream = torch.cuda.Stream() if default else now  # type: ignore[no-untyped-call]
-    return stream, torch.cuda.graph_pool_handle()
+    return torch.cuda.Stream() if default else now  # type: ignore[no-untyped-call]
+
+
+def _memory_of_steps(stream: torch.cuda.Stream) -> torch.cuda.MemPool:
+    """The memory that all steps captured on a stream share; it goes with the last of them.
+
+    They follow one another when they are replayed, and nothing but their state, which lies
+    elsewhere, outlives a step. Steps of different streams run at the same time and must not share.
+    """
+    return _MEMORY.setdefault(stream, torch.cuda.MemPool())
 
 
 @contextmanager
-def _fast_kernels() -> Iterator[None]:
-    """Products in TF32, as convolutions are."""
+def _as_captured() -> Iterator[None]:
+    """Products in TF32, as convolutions are; and backward steps in the calling thread.
+
+    Another thread would have handles and workspaces of its own, and would not draw from the memory
+    that the calling thread was given for its steps.
+    """
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        yield
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
