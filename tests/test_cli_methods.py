@@ -15,6 +15,7 @@ NETS = ["convnet:width=4", "convnet:width=4,norm=none"]
 SHORT = {
     "samples": 3,
     "from_epoch": 1,
+    "to_epoch": 1,
     "gamma": 3.0,
     "lr_map": 0.01,
     "max_map_steps": 20,
