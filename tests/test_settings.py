@@ -5,7 +5,7 @@ from dataclasses import asdict, fields, replace
 import pytest
 import torch
 
-from pseudocoreset import DistillSettings, UserError, distill
+from pseudocoreset import DistillSettings, UserError, distill, recipes
 from pseudocoreset.divergences import METHODS, MethodSettings, make_divergence
 from pseudocoreset.recipes import Recipe
 from pseudocoreset.run_folder import read_config
@@ -113,12 +113,23 @@ def test_a_method_of_ones_own_may_use_any(data):
         ("fbpc", {"lr_labels": 1.0}, "--lr-labels has no use without --learn-labels"),
         ("random", {"steps": 7}, "--steps is an option of fbpc, .* and has no use in random"),
         ("random", {"average": 0.5}, "--average is an option of fbpc"),
-        ("random", {"learn_labels": True}, "--learn-labels has no use in random"),
+        ("random", {"learn_labels": True}, "--learn-labels is an option of .* no use in random"),
     ],
 )
 def test_values_out_of_range_are_refused(method, changes, says, data, store):
     with pytest.raises(UserError, match=says):
         distill(data, store, DistillSettings(method, 1, **changes), device="cpu")
+
+
+def test_a_recipe_may_learn_labels_and_a_person_may_not(data, monkeypatch):
+    learned = {("cifar10", 10, "fbpc"): {"learn_labels": True, "lr_labels": 2.0}}
+    monkeypatch.setattr(recipes, "TUNED", learned)
+    told = DistillSettings(recipe="tuned").resolved(data, [])
+    assert (told["learn_labels"], told["lr_labels"]) == (True, 2.0)
+    assert not DistillSettings(recipe="tuned", learn_labels=False).resolved(data, [])[
+        "learn_labels"
+    ]
+    assert not DistillSettings().resolved(data, [])["learn_labels"]
 
 
 def test_students_start_where_the_experts_allow(data, store, tmp_path):

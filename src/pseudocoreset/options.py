@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from inspect import cleandoc
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ActionYesNo, ArgumentParser
 
 from pseudocoreset.errors import UserError
 
@@ -103,6 +103,8 @@ def add_options(
             parser.add_argument(flag, type=hint | None, help=f"{text}; default: {default}")
         elif hint is bool:
             parser.add_argument(flag, action="store_true", help=text)
+        elif hint == bool | None:
+            parser.add_argument(flag, action=ActionYesNo(no_prefix="no-"), default=None, help=text)
         elif field.default is MISSING:
             parser.add_argument(flag, type=hint, required=True, help=text)
         else:

@@ -19,6 +19,8 @@ class Recipe(MethodSettings):
     momentum: float
     average: float
     """About this share of the updates, the last, counts in the mean that the coreset is."""
+    learn_labels: bool
+    lr_labels: float
 
 
 _LATE_STUDENTS: dict[str, Any] = {"start_epochs": 20, "student_steps": 30, "lr_student": 0.03}
@@ -38,6 +40,8 @@ def _row(
     same: dict[str, Any] = {
         "momentum": 0.5,
         "average": 0.0,
+        "learn_labels": False,
+        "lr_labels": 10.0,
         "lr_map": 0.001,
         "max_map_steps": 5000,
         "covariance_steps": 30,

@@ -40,10 +40,8 @@ USED_BY: dict[str, tuple[str, ...]] = {
 }
 """The settings that only some methods use; a person's own method may use any."""
 
-OF_UPDATES = ("steps", "lr_images", "momentum", "average", "batch")
+OF_UPDATES = ("steps", "lr_images", "momentum", "average", "learn_labels", "lr_labels", "batch")
 """What every method uses but `random`, which makes no updates."""
-
-LR_LABELS = 10.0
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,8 @@ class DistillSettings:
             share, the last, counts; 0: it is what the last update left
         batch: coreset images a step and an update (B); bpc-w: a step
         dsa: augmentation: on, off, or kinds separated by commas; default: the experts' own
-        learn_labels: learn soft labels too
-        lr_labels: learning rate of the labels' logits; default: 10
+        learn_labels: learn soft labels too, or not; default: the recipe's
+        lr_labels: learning rate of the logits of learned labels
         init: real or noise: what the images are at first
         checkpoint_every: updates between two checkpoints
         samples: Monte-Carlo samples (S)
@@ -105,7 +103,7 @@ class DistillSettings:
     average: float | None = None
     batch: int | None = None
     dsa: str | None = None
-    learn_labels: bool = False
+    learn_labels: bool | None = None
     lr_labels: float | None = None
     init: str = "real"
     checkpoint_every: int = 25
@@ -143,8 +141,8 @@ class DistillSettings:
                 values[name] = value
         if self.method == "random":
             values["steps"] = 0
-        if self.lr_labels is None:
-            values["lr_labels"] = LR_LABELS
+        if self.lr_labels is not None and not values["learn_labels"]:
+            raise UserError("--lr-labels has no use without --learn-labels: give both, or none.")
         if self.start_epochs is None and experts:
             # From the last start, `expert_epochs` more must be left in every store.
             left = min(store.last_epoch for store in experts) - values["expert_epochs"] + 1
@@ -172,10 +170,6 @@ def _unused(method: str) -> list[str]:
 
 
 def _refuse_unused(values: dict[str, Any]) -> None:
-    if values["learn_labels"] and values["method"] == "random":
-        raise UserError("--learn-labels has no use in random, which learns nothing: leave it out.")
-    if values["lr_labels"] is not None and not values["learn_labels"]:
-        raise UserError("--lr-labels has no use without --learn-labels: give both, or none.")
     for name in _unused(values["method"]):
         if values[name] is not None:
             owners = ", ".join(USED_BY.get(name, METHODS))
