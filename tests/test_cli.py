@@ -125,7 +125,7 @@ def test_report_writes_the_page_again(folder, capsys):
     assert page.exists()
 
 
-def test_several_networks_make_one_coreset(folder, tmp_path):
+def test_several_networks_make_one_coreset(folder, tmp_path, capsys):
     other = "convnet:width=8,norm=group"
     group = [other if argument == NET else argument for argument in EXPERTS]
     run(*group, "--lr", "0.05", "--num", "1", "--out", tmp_path / "group", "--quiet")
@@ -139,6 +139,16 @@ def test_several_networks_make_one_coreset(folder, tmp_path):
     assert [net.count("instance") for net in coreset.provenance.config["nets"]] == [1, 0]
     metrics = json.loads((tmp_path / "r" / "metrics.jsonl").read_text().splitlines()[0])
     assert {"loss_x/0", "loss_x/1"} <= metrics.keys()
+    evaluate = ["evaluate", tmp_path / "r" / "coreset.safetensors", "--data", "digits", *both]
+    short = ["--epochs", "10", "--every", "10", "--seeds", "1"]
+    run(*evaluate, *short, "--json", tmp_path / "scores.json")
+    nets = coreset.provenance.config["nets"]
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert [content["protocol"]["net"] for content in scores] == nets
+    lines = capsys.readouterr().out.splitlines()
+    for content in scores:
+        below = lines[lines.index(content["protocol"]["net"]) + 1]
+        assert below.startswith(f"accuracy      {content['accuracy']:.4f}")
 
 
 def test_options_come_from_a_file_and_the_command_line_wins(folder, tmp_path):
@@ -159,6 +169,7 @@ def test_options_come_from_a_file_and_the_command_line_wins(folder, tmp_path):
         ["experts", "--data", "digits", "--out", "x", "--num", "many"],
         ["experts", "--data", "digits", "--out", "x", "--num", "0"],
         ["experts", "--data", "digits", "--out", "x", "--net", "nonsense"],
+        ["experts", "--data", "digits", "--out", "x", "--net", "convnet", "--net", "lenet"],
         ["experts", "--data", "nonsense", "--out", "x"],
         ["experts", "--data", "cifar10:nowhere", "--out", "x"],
         ["experts", "--data", "digits", "--out", "x", "--dsa", "nonsense"],

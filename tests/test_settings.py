@@ -121,6 +121,16 @@ def test_values_out_of_range_are_refused(method, changes, says, data, store):
         distill(data, store, DistillSettings(method, 1, **changes), device="cpu")
 
 
+def test_a_learning_rate_for_a_sum_is_brought_to_the_mean(data):
+    def lr_of(**given):
+        return DistillSettings("bpc-rkl", **given).resolved(data, [])["lr_images"]
+
+    assert lr_of(ipc=4) == 1000 * 4 * data.classes
+    assert lr_of(ipc=4, batch=6) == 1000 * 6
+    assert lr_of(ipc=4, lr_images=7.0) == 7.0
+    assert DistillSettings("bpc-fkl", 4).resolved(data, [])["lr_images"] == 1000
+
+
 def test_a_recipe_may_learn_labels_and_a_person_may_not(data, monkeypatch):
     learned = {("cifar10", 10, "fbpc"): {"learn_labels": True, "lr_labels": 2.0}}
     monkeypatch.setattr(recipes, "TUNED", learned)

@@ -76,7 +76,7 @@ def _quickstart(command: Parser) -> None:
 def _experts(command: Parser, planned: bool = False) -> None:
     """Train networks on the whole data and keep snapshots."""
     add_options(command, DataOptions)
-    command.add_argument("--net", type=str, default="convnet", help=NET_HELP)
+    _add_net(command, f"{NET_HELP}; default: convnet")
     command.add_argument("--out", type=str, required=not planned, help="folder of the expert store")
     add_options(command, ExpertSettings)
     command.add_argument(
@@ -89,9 +89,7 @@ def _experts(command: Parser, planned: bool = False) -> None:
 def _distill(command: Parser, planned: bool = False) -> None:
     """Make a coreset."""
     add_options(command, DataOptions)
-    command.add_argument(
-        "--net", action="append", type=SEVERAL, help=f"{NET_HELP}; default: the experts' own"
-    )
+    _add_net(command, f"{NET_HELP}; default: the experts' own")
     command.add_argument(
         "--experts", action="append", type=SEVERAL, help="an expert store; one a network"
     )
@@ -191,8 +189,13 @@ def _plan_evaluate(command: Parser) -> None:
     _evaluate(command, planned=True)
 
 
+def _add_net(command: Parser, text: str) -> None:
+    """The network; a command that takes but one refuses several, of which the last would count."""
+    command.add_argument("--net", action="append", type=SEVERAL, help=text)
+
+
 def _add_sampling(command: Parser) -> None:
-    command.add_argument("--net", type=str | None, help="default: the coreset's own network")
+    _add_net(command, "default: the coreset's own network")
     command.add_argument(
         "--protocol", type=str, default="paper", help="paper (cold) or bayes (temperature 1)"
     )

@@ -34,6 +34,9 @@ from pseudocoreset.reproduce.pictures import draw_pictures
 from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.settings import DistillSettings
 
+NET = "convnet"
+"""Of experts, where none is given."""
+
 
 def quickstart(given: Namespace) -> None:
     """Run the whole job on digits."""
@@ -50,13 +53,13 @@ def experts(given: Namespace) -> None:
     out = Path(given.out)
     if given.from_replay is not None:
         store = foreign.import_replay_buffers(
-            Path(given.from_replay), data, given.net, out, settings, given.seed
+            Path(given.from_replay), data, _one_net(given) or NET, out, settings, given.seed
         )
     else:
         common = pick(CommonOptions, given)
         store = train_experts(
             data,
-            given.net,
+            _one_net(given) or NET,
             out,
             settings,
             seed=common.seed,
@@ -93,39 +96,44 @@ def distill(given: Namespace) -> None:
 
 
 def evaluate(given: Namespace) -> None:
-    """Score a coreset."""
+    """Score a coreset, on each of the networks that are given, or on its own."""
     data = _load(given)
     path = Path(given.coreset)
-    coreset = foreign.read_coreset(path, data, given.net)
-    evaluation = evaluate_coreset(
-        coreset,
-        data,
-        given.net,
-        _protocol(given),
-        seeds=given.seeds,
-        first_seed=given.seed,
-        split=given.split,
-        device=given.device,
-        progress=_progress(given),
-    )
-    content = evaluation.as_json()
+    nets: list[str | None] = [*as_list(given.net)]
+    found = []
+    for net in nets or [None]:
+        evaluation = evaluate_coreset(
+            foreign.read_coreset(path, data, net),
+            data,
+            net,
+            _protocol(given),
+            seeds=given.seeds,
+            first_seed=given.seed,
+            split=given.split,
+            device=given.device,
+            progress=_progress(given),
+        )
+        found.append(evaluation.as_json())
     if given.json is not None:
-        write_json(Path(given.json), content)
+        write_json(Path(given.json), found[0] if len(found) == 1 else found)
     run = path.parent
     of_a_run = path.name == "coreset.safetensors" and (run / "config.yaml").exists()
     if of_a_run and given.net is None:  # its page shows the scores of its own network
-        write_json(run / "evaluation.json", content)
+        write_json(run / "evaluation.json", found[0])
         write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
     if not given.quiet:
-        for name in ("accuracy", "nll", "nll_kim", "ece", "brier", "disagreement"):
-            print(f"{name:14}{content[name]:.4f} ± {content[name + '_std']:.4f}")
+        for content in found:
+            if len(found) > 1:
+                print(content["protocol"]["net"])
+            for name in ("accuracy", "nll", "nll_kim", "ece", "brier", "disagreement"):
+                print(f"{name:14}{content[name]:.4f} ± {content[name + '_std']:.4f}")
 
 
 def sample(given: Namespace) -> None:
     """Store samples of a posterior."""
     posterior = sample_posterior(
         Pseudocoreset.load(given.coreset),
-        given.net,
+        _one_net(given),
         _protocol(given),
         seed=given.seed,
         device=given.device,
@@ -222,7 +230,8 @@ def plan(given: Namespace) -> None:
 def _plan_experts(given: Namespace, data: ImageData) -> Plan:
     if given.from_replay is not None:
         raise UserError("--from-replay trains nothing that could be planned: leave it out.")
-    return plan_experts(data, given.net, pick(ExpertSettings, given), device=given.device)
+    net = _one_net(given) or NET
+    return plan_experts(data, net, pick(ExpertSettings, given), device=given.device)
 
 
 def _plan_distill(given: Namespace, data: ImageData) -> Plan:
@@ -232,15 +241,16 @@ def _plan_distill(given: Namespace, data: ImageData) -> Plan:
 
 
 def _plan_evaluate(given: Namespace, data: ImageData) -> Plan:
+    net = _one_net(given)
     if given.coreset is not None:
-        coreset = foreign.read_coreset(Path(given.coreset), data, given.net)
+        coreset = foreign.read_coreset(Path(given.coreset), data, net)
     else:
         settings = DistillSettings(method="random", ipc=given.ipc)
-        coreset = make_coreset(data, settings=settings, net=given.net, device="cpu")
+        coreset = make_coreset(data, settings=settings, net=net, device="cpu")
     return plan_evaluate(
         coreset,
         data,
-        given.net,
+        net,
         _protocol(given),
         seeds=given.seeds,
         split=given.split,
@@ -277,6 +287,16 @@ def _progress(given: Namespace) -> Progress:
 def _protocol(given: Namespace) -> Protocol:
     changes: dict[str, Any] = {f.name: getattr(given, f.name) for f in fields(Protocol)}
     return named_protocol(given.protocol, **changes)
+
+
+def _one_net(given: Namespace) -> str | None:
+    nets = as_list(given.net)
+    if len(nets) > 1:
+        raise UserError(
+            f"--net was given {len(nets)} times ({', '.join(nets)}) and this command takes one "
+            "network: run it once for each."
+        )
+    return nets[0] if nets else None
 
 
 def _stores_and_nets(given: Namespace, data: ImageData) -> tuple[list[ExpertStore], list[str]]:

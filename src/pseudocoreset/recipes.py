@@ -93,19 +93,22 @@ OWN = {
 """For the embedded digits, of which the paper does not speak; chosen on 300 held-out training
 images for a quickstart of a minute."""
 
+_ALONG_A_SUM: dict[str, Any] = {"momentum": 0.0, "lr_images": 1000.0}
+OF_A_SUM = ("bpc-rkl",)
+"""The methods whose learning rate in a recipe is for the sum over the images that an update moves,
+as in Kim et al.'s code; for the mean it is so many times larger."""
+
 WEIGHT_SPACE: dict[tuple[str, int], dict[str, Any]] = {
     ("bpc-fkl", 1): _EARLY_STUDENTS,
     ("bpc-fkl", 10): _LATE_STUDENTS,
-    ("bpc-rkl", 1): {**_EARLY_STUDENTS, "samples": 10, "momentum": 0.0},
-    ("bpc-rkl", 10): {**_LATE_STUDENTS, "momentum": 0.0},
+    ("bpc-rkl", 1): {**_EARLY_STUDENTS, **_ALONG_A_SUM, "samples": 10},
+    ("bpc-rkl", 10): {**_LATE_STUDENTS, **_ALONG_A_SUM},
     ("bpc-w", 1): {**_EARLY_STUDENTS, "expert_epochs": 2, "lr_lr": 1e-7},
     ("bpc-w", 10): _LATE_STUDENTS,
 }
 """Kim et al.'s (2022) for their methods, by images per class; with these come `_DESCENT`."""
 
 _DESCENT: dict[str, Any] = {"steps": 5000, "lr_images": 1000.0}
-_OF_A_SUM = "bpc-rkl"
-"""The method whose learning rate is for the sum over a batch of images in Kim et al.'s code."""
 
 TUNED: dict[tuple[str, int, str], dict[str, Any]] = {
     ("cifar10", 1, "fbpc"): {"to_epoch": 2, "lr_x": 0.01, "gamma": 0.1, "lr_images": 1000.0},
@@ -140,8 +143,6 @@ def recipe_for(data: str, ipc: int, method: str = "fbpc", name: str = "paper") -
     kim = [size for known, size in WEIGHT_SPACE if known == method]
     if kim and (data, size) in PAPER:
         recipe = replace(recipe, **_DESCENT)
-        if method == _OF_A_SUM:
-            recipe = replace(recipe, lr_images=recipe.lr_images * recipe.batch)
     if kim:
         recipe = replace(recipe, **WEIGHT_SPACE[method, _nearest(kim, ipc)])
     if name == "tuned":

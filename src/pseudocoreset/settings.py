@@ -10,7 +10,7 @@ from pseudocoreset.data import ImageData
 from pseudocoreset.divergences import METHODS
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
-from pseudocoreset.recipes import recipe_for
+from pseudocoreset.recipes import OF_A_SUM, recipe_for
 
 _FUNCTION_SPACE = ("fbpc", "fbpc-isotropic")
 _WEIGHT_SPACE = ("bpc-fkl", "bpc-rkl", "bpc-w")
@@ -139,6 +139,8 @@ class DistillSettings:
         for name, value in asdict(recipe).items():
             if values[name] is None:
                 values[name] = value
+        if self.lr_images is None and self.method in OF_A_SUM:
+            values["lr_images"] *= min(values["batch"], self.ipc * data.classes)
         if self.method == "random":
             values["steps"] = 0
         if self.lr_labels is not None and not values["learn_labels"]:

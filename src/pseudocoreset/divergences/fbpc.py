@@ -37,9 +37,7 @@ class FBPC:
         if context.experts is None:
             raise UserError("FBPC needs trained experts: give --experts.")
         first, last = context.settings.from_epoch, context.settings.to_epoch
-        context.experts.require(
-            first, max(first, context.experts.last_epoch) if last is None else last
-        )
+        context.experts.require(first, context.experts.last_epoch if last is None else last)
         self._context = context
         self._experts = context.experts
         self._isotropic = isotropic

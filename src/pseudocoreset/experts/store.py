@@ -206,7 +206,7 @@ class ExpertStore:
             raise UserError(
                 f"{self.path} holds no whole trajectory yet: run `pseudocoreset experts` again."
             )
-        if first < self.first_epoch or last > self.last_epoch:
+        if first < self.first_epoch or max(first, last) > self.last_epoch:
             raise UserError(
                 f"{self.path} holds epochs {self.first_epoch} to {self.last_epoch} and epochs "
                 f"{first} to {last} are needed: train experts that keep them, or give another "
