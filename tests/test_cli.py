@@ -90,9 +90,16 @@ def test_predict_refuses_what_is_no_image(folder, tmp_path, capsys):
     run("predict", folder / "posterior.safetensors", tmp_path / "not.png", code=2)
     run("predict", folder / "posterior.safetensors", tmp_path / "none.png", code=2)
     run("predict", folder / "run" / "coreset.safetensors", tmp_path / "not.png", code=2)
+    np.savez(tmp_path / "empty.npz", images=np.zeros((0, 1, 8, 8), np.uint8))
+    run("predict", folder / "posterior.safetensors", tmp_path / "empty.npz", code=2)
+    run("predict", folder / "posterior.safetensors", tmp_path, code=2)
+    run("sample", folder / "run", "--out", tmp_path / "p.safetensors", code=2)
     errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 3
+    assert len(errors) == 6
     assert "holds a coreset" in errors[2]
+    assert "holds no images" in errors[3]
+    assert "is a folder: give image files" in errors[4]
+    assert "is a folder: give the path of a coreset" in errors[5]
 
 
 @pytest.mark.parametrize(
@@ -259,6 +266,19 @@ def test_tensorboard_files_are_written(folder, tmp_path):
     command = [sys.executable, "-m", "pseudocoreset", "distill", "--data", "digits", "--quiet"]
     command += ["--experts", folder / "experts", *options, "--out", tmp_path / "run"]
     subprocess.run(command, check=True)
+    assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_a_run_that_is_not_finite_names_what_to_lower_and_keeps_its_curves(
+    folder, tmp_path, capsys
+):
+    pytest.importorskip("tensorboard")
+    options = ["--ipc", "1", "--gamma", "2", "--from-epoch", "1", "--covariance-steps", "2"]
+    command = ["distill", "--data", "digits", "--experts", folder / "experts", *options, "--quiet"]
+    command += ["--tensorboard", "--lr-images", "1e30", "--steps", "9", "--out", tmp_path / "run"]
+    run(*command, code=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--lr-images (1e+30) or --lr-map (0.01) or --lr-x (0.05) or --lr-u (0.01)" in line
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
 
 

@@ -110,8 +110,16 @@ def test_crash_between_metrics_and_checkpoint(data, store, tmp_path, monkeypatch
     run(data, store, replace(settings, steps=5), tmp_path / "cut")
     with (tmp_path / "cut/metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"update": 6, "count": 6.0}\n{"update": 7, "cou')
-    run(data, store, settings, tmp_path / "cut")
+    run(data, store, replace(settings, checkpoint_every=7), tmp_path / "cut")
     assert_same_outcome(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_line_of_metrics_that_names_no_update_ends_them(data, store, tmp_path):
+    run(data, store, toy("Quadratic", steps=5), tmp_path / "run")
+    path = tmp_path / "run/metrics.jsonl"
+    path.write_text(path.read_text().replace('"update": 4', '"date": 4'))
+    run(data, store, toy("Quadratic", steps=7), tmp_path / "run")
+    assert [row["update"] for row in read_metrics(tmp_path / "run")] == [1, 2, 3, 6, 7]
 
 
 SCRIPT = """

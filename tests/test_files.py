@@ -113,7 +113,7 @@ def refusal(path: Path) -> str:
 
 def test_open_refuses_what_is_not_there(tmp_path: Path) -> None:
     assert "does not exist: give the path of a coreset" in refusal(tmp_path / "none")
-    assert "can't be read as a coreset" in refusal(tmp_path)
+    assert "is a folder: give the path of a coreset" in refusal(tmp_path)
 
 
 def test_open_refuses_another_kind_by_name(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ class Harmful:
         (torch.zeros(10, 1, 8, 8), torch.full((10,), 10), "expected 10 labels"),
         (torch.zeros(10, 1, 8, 8), torch.zeros(10, 10), "expected 10 labels"),
         (torch.full((10, 1, 8, 8), torch.nan), torch.zeros(10).long(), "NaN"),
+        (torch.zeros(0, 1, 8, 8), torch.zeros(0).long(), "holds no images"),
+        (torch.zeros(10, 1, 8, 8).to_sparse(), torch.zeros(10).long(), "floats of m×c×h×w"),
     ],
 )
 def test_what_is_no_set_is_refused(images, labels, says, tmp_path, monkeypatch):
@@ -102,3 +104,12 @@ def test_replay_buffers_become_an_expert_store(tmp_path):
         import_replay_buffers(
             tmp_path, DATA, "convnet:width=16", tmp_path / "other", ExpertSettings(), 0
         )
+
+
+def test_replay_buffers_that_are_not_finite_are_refused(tmp_path):
+    net = make_net(NET, channels=1, image_size=8, classes=10)
+    snapshot = [p.detach() for p in net.build().parameters()]
+    snapshot[0][0] = torch.nan
+    torch.save([[snapshot, snapshot]], tmp_path / "replay_buffer_0.pt")
+    with pytest.raises(UserError, match="NaN or infinity"):
+        import_replay_buffers(tmp_path, DATA, NET, tmp_path / "out", ExpertSettings(), 0)

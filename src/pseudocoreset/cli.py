@@ -104,7 +104,12 @@ def _distill(command: Parser, planned: bool = False) -> None:
 def _evaluate(command: Parser, planned: bool = False) -> None:
     """Sample a coreset's posterior and score it."""
     if not planned:
-        command.add_argument("coreset", type=str, help="a coreset, or a set made elsewhere")
+        command.add_argument(
+            "coreset",
+            type=str,
+            help="a coreset, or a set made elsewhere: an .npz, or a folder with images_best.pt; "
+            "floats are taken to be normalised already, bytes are normalised as the data",
+        )
     add_options(command, DataOptions)
     command.add_argument("--seeds", type=int, default=5, help="posteriors to sample")
     command.add_argument("--split", type=str, default="test", help="test or holdout")
@@ -114,7 +119,7 @@ def _evaluate(command: Parser, planned: bool = False) -> None:
 
 def _sample(command: Parser) -> None:
     """Store samples of a coreset's posterior."""
-    command.add_argument("coreset", type=str, help="a coreset")
+    command.add_argument("coreset", type=str, help="a coreset of `pseudocoreset distill`")
     command.add_argument("--out", type=str, required=True, help="the .safetensors file to write")
     _add_sampling(command)
 

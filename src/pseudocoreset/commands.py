@@ -77,19 +77,21 @@ def distill(given: Namespace) -> None:
     if given.tensorboard:
         require_tensorboard()
     out = Path(given.out)
-    coreset = make_coreset(
-        data,
-        stores,
-        pick(DistillSettings, given),
-        net=nets or None,
-        out=out,
-        seed=given.seed,
-        device=given.device,
-        progress=_progress(given),
-    )
+    try:
+        coreset = make_coreset(
+            data,
+            stores,
+            pick(DistillSettings, given),
+            net=nets or None,
+            out=out,
+            seed=given.seed,
+            device=given.device,
+            progress=_progress(given),
+        )
+    finally:  # a run that is stopped has metrics too
+        if given.tensorboard and (out / "metrics.jsonl").exists():
+            write_tensorboard(out)
     write_report(out / "report.html", f"Pseudocoreset of {data.name}", [read_run(out)])
-    if given.tensorboard:
-        write_tensorboard(out)
     if not given.quiet:
         print(f"{out / 'coreset.safetensors'}: {len(coreset)} images, {coreset.ipc} a class")
         print(f"The page to open: {(out / 'report.html').resolve()}")

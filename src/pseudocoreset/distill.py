@@ -258,7 +258,8 @@ class _Run:
         if good and all(map(isfinite, info.values())):
             return
         used = used_settings(self._config)
-        rates = [name for name in ("lr_images", "lr_x", "lr_u", "lr_student") if name in used]
+        names = ("lr_images", "lr_labels", "lr_map", "lr_x", "lr_u", "lr_student")
+        rates = [name for name in names if name in used]
         shown = [f"--{name.replace('_', '-')} ({used[name]})" for name in rates]
         raise UserError(
             f"update {update} gave a loss or a gradient that is not finite, and the run keeps what "

@@ -77,8 +77,8 @@ def _plain_tensor(path: Path, name: str, array: npt.NDArray[Any]) -> Tensor:
 
 def _check(path: Path, images: Any, labels: Any, data: ImageData) -> None:
     expected = (data.channels, data.image_size, data.image_size)
-    good = isinstance(images, Tensor) and isinstance(labels, Tensor)
-    if not good or images.ndim != 4 or not images.is_floating_point():
+    dense = [isinstance(t, Tensor) and t.layout == torch.strided for t in (images, labels)]
+    if not all(dense) or images.ndim != 4 or not images.is_floating_point():
         raise UserError(
             f"{path}: expected images as floats of m×c×h×w, or bytes in an npz: save them so."
         )
@@ -87,6 +87,8 @@ def _check(path: Path, images: Any, labels: Any, data: ImageData) -> None:
             f"{path}: the images are {tuple(images.shape[1:])} and those of {data.name} are "
             f"{expected}: give the data they were made of."
         )
+    if not len(images):
+        raise UserError(f"{path} holds no images: give a set that has some.")
     _check_labels(path, labels, len(images), data.classes)
     if not bool(images.isfinite().all()):
         raise UserError(f"{path}: the images hold NaN or infinity: make the set again.")
@@ -171,4 +173,6 @@ def _snapshot(file: Path, net: Net, tensors: Any) -> Weights:
             "that the buffer was trained with."
         )
     params: Float[Tensor, " p"] = net.flatten(dict(zip(expected, tensors, strict=True)))
+    if not bool(params.isfinite().all()):
+        raise UserError(f"{file}: a snapshot holds NaN or infinity: train these networks again.")
     return Weights(params.float(), net.init(torch.Generator().manual_seed(0)).buffers)

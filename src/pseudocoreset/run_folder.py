@@ -13,8 +13,9 @@ from pseudocoreset.errors import UserError
 CHECKPOINT = "a checkpoint"
 LOUD_SHARE = 0.01
 """More updates than this that missed γ are a reason not to trust the coreset."""
-EXTENDABLE = ("steps",)
-"""What may change when a run goes on: update i does not depend on how many are to follow."""
+EXTENDABLE = ("steps", "checkpoint_every")
+"""What may change when a run goes on: update i depends neither on how many are to follow nor on how
+often they are kept."""
 
 
 class OtherRunError(UserError):
@@ -135,7 +136,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except ValueError:
             break
-        if not isinstance(row, dict):
+        if not isinstance(row, dict) or not isinstance(row.get("update"), int | float):
             break
         rows.append(row)
     return rows

@@ -75,6 +75,8 @@ def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, A
 
     `what` names the kind of file ("a coreset") in the sentence that refuses another.
     """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: give the path of {what}.")
     try:
         opened = safe_open(path, "pt")
         with opened as tensors:

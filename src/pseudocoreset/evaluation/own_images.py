@@ -57,11 +57,14 @@ def _entropy(log_probabilities: Float[Tensor, "*n k"]) -> Float[Tensor, "*n"]:
 def _read(path: Path, posterior: Posterior) -> tuple[list[str], UInt8[Tensor, "n c h w"]]:
     channels, side = len(posterior.normalisation.mean), posterior.image_size
     if not path.is_file():
-        raise UserError(f"{path} does not exist: give image files, or an .npz with `images`.")
+        reason = "is a folder" if path.is_dir() else "does not exist"
+        raise UserError(f"{path} {reason}: give image files, or an .npz with `images`.")
     if path.suffix != ".npz":
         image = torch.from_numpy(read_image(path, channels, side, fit=True).copy())
         return [str(path)], image[None]
     images = channels_first(path, "images", read_arrays(path, ("images",))["images"])
+    if not len(images):
+        raise UserError(f"{path} holds no images: give some to predict.")
     if images.shape[1] != channels:
         raise UserError(
             f"{path}: the images have {images.shape[1]} channels and the posterior is for "

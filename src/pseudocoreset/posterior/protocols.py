@@ -1,6 +1,7 @@
 """How a posterior is sampled, by name; the same for every method that is compared."""
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from pseudocoreset.errors import UserError
 
@@ -19,7 +20,7 @@ class Protocol:
     Args:
         sampler: sghmc, sgld, or map (a deep ensemble: each sample trained on its own)
         step: step size on the averaged potential (η)
-        friction: friction (α), of sghmc alone
+        friction: friction (α), of sghmc and map
         temperature: T of exp(−U/T); None: the paper's noise, T = 4d²m / (2ηα) with d = 0.01/m
         prior: precision τ of the Gaussian prior N(0, 1/τ); the weight decay is τ/m
         epochs: passes over the coreset in a chain
@@ -66,8 +67,12 @@ class Protocol:
             )
         if not 0 < self.friction <= 1:
             raise UserError(f"--friction {self.friction} is not in (0, 1]: give 0.1, say.")
-        if not self.step > 0 or self.prior < 0 or (self.temperature or 0) < 0:
-            raise UserError("--step must be positive, --prior and --temperature not negative.")
+        if not 0 < self.step < inf:
+            raise UserError(f"--step {self.step} is not positive: give 0.03, say.")
+        for name in ("prior", "temperature"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < inf:
+                raise UserError(f"--{name} {value} is out of range: give 0 or more.")
         if self.dsa not in ("on", "off"):
             raise UserError(f"--dsa {self.dsa} is not known here: give on or off.")
 

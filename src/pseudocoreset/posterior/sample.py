@@ -177,7 +177,8 @@ def _side_by_side(
             if not isfinite(chain.loss_trace[-1]):
                 raise UserError(
                     f"the chain {number} of {protocol.sampler} with seed {seed} diverged (its loss "
-                    f"is not finite): lower --step ({protocol.step})."
+                    f"is not finite): lower --step ({protocol.step}) or --prior "
+                    f"({protocol.prior})."
                 )
             chain.samples.append(lane.weights())
             temperature = lane.kinetic_temperature()
