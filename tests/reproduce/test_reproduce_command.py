@@ -109,7 +109,7 @@ def test_the_table_is_rendered(results, capsys):
     section = page[page.index("## digits") :]
     assert "not measured" not in section
     assert section.count("1 experts × 2 epochs, 1 updates, 2 seeds") == 24
-    assert "![FBPC, 50 a class](pictures/digits-fbpc-ipc50.png)" in section
+    assert "![FBPC, 50 a class, recipe `paper`](pictures/digits-fbpc-ipc50.png)" in section
     latex = (results / "table1" / "digits.tex").read_text()
     assert latex.count(r"\midrule") == 4
     assert r"$\pm$" in latex

@@ -109,8 +109,8 @@ def readme_block(out: Path) -> str:
         text += f"{short_scores(full)}.\n"
     picture = picture_path(out, scope, 10)
     if picture.exists():
-        place = relpath(picture, out.parent)
-        text += f"\n![The FBPC coreset of CIFAR-10, 10 images a class]({place})\n"
+        words = f"CIFAR-10, {_pictured(out, scope, 10)}"
+        text += f"\n{words}:\n\n![{words}]({relpath(picture, out.parent)})\n"
     return text
 
 
@@ -179,8 +179,16 @@ def _picture_parts(out: Path, scope: Scope, results: str) -> list[str]:
         picture = picture_path(out, scope, ipc)
         if picture.exists():
             place = (Path(results) / picture.relative_to(out)).as_posix()
-            parts.append(f"![FBPC, {ipc} a class]({place})\n")
+            words = _pictured(out, scope, ipc)
+            parts.append(f"{words}:\n\n![{words}]({place})\n")
     return ["### Pictures: the images of the FBPC coresets\n", *parts] if parts else []
+
+
+def _pictured(out: Path, scope: Scope, ipc: int) -> str:
+    """What a picture shows, in words; the recipe is as the coreset has it."""
+    path = shipped_path(out, scope, "fbpc", ipc)
+    recipe = Pseudocoreset.load(path).provenance.config["recipe"] if path.exists() else None
+    return f"FBPC, {ipc} a class" + (f", recipe `{recipe}`" if recipe else "")
 
 
 def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:
