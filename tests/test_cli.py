@@ -85,6 +85,18 @@ def test_predict_takes_image_files_and_npz(folder, tmp_path, capsys):
     assert str(images[0]) in capsys.readouterr().out
 
 
+def test_predict_warns_where_images_depend_on_one_another(folder, tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (4, 8, 8), np.uint8)
+    np.savez(tmp_path / "some.npz", images=images)
+    coreset, posterior = folder / "run" / "coreset.safetensors", tmp_path / "batch.safetensors"
+    short = ["--epochs", "10", "--every", "10", "--quiet"]
+    run("sample", coreset, "--net", "convnet:width=8,norm=batch", "--out", posterior, *short)
+    run("predict", posterior, tmp_path / "some.npz")
+    assert "each prediction depends on the others" in capsys.readouterr().err
+    run("predict", folder / "posterior.safetensors", tmp_path / "some.npz")
+    assert capsys.readouterr().err == ""
+
+
 def test_predict_refuses_what_is_no_image(folder, tmp_path, capsys):
     (tmp_path / "not.png").write_text("hello")
     run("predict", folder / "posterior.safetensors", tmp_path / "not.png", code=2)

@@ -1,5 +1,6 @@
 """Predictions for a person's own image files."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ def predict_files(
     is all uncertainty; the mutual information is the part of it that comes from not knowing the
     weights: what is left when each sample's own entropy is taken off.
     """
+    if "stats=batch" in posterior.net:
+        warnings.warn(
+            f"{posterior.net} normalises by the statistics of the images that are given together, "
+            "so each prediction depends on the others: give many at once, or train and sample a "
+            "network with stats=kept.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     parts = [_read(path, posterior) for path in paths]
     names = [name for part_names, _ in parts for name in part_names]
     images = torch.cat([part for _, part in parts]).to(choose_device(device))
