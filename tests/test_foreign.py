@@ -54,6 +54,7 @@ class Harmful:
         return os.mkdir, ("harmed",)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of PyTorch 2.11
 @pytest.mark.parametrize(
     ("images", "labels", "says"),
     [
