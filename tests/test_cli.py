@@ -14,6 +14,8 @@ from PIL import Image
 
 from pseudocoreset import Pseudocoreset
 from pseudocoreset.cli import main, make_parser
+from pseudocoreset.engine.progress import SILENT
+from pseudocoreset.report.tensorboard import Curves
 
 NET = "convnet:width=8"
 EXPERTS = ["experts", "--data", "digits", "--net", NET, "--epochs", "2", "--batch", "64"]
@@ -279,6 +281,19 @@ def test_tensorboard_files_are_written(folder, tmp_path):
     command += ["--experts", folder / "experts", *options, "--out", tmp_path / "run"]
     subprocess.run(command, check=True)
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_curves_are_written_while_a_run_goes_on(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    rows = [{"update": number, "loss": float(number)} for number in (1, 2, 3)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Curves(tmp_path, SILENT).task("fbpc", 9, done=2) as task:  # the third is done again
+        task.advance(loss=7.0)
+        task.advance(loss=8.0)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("loss")
+    assert [(event.step, event.value) for event in events] == [(1, 1), (2, 2), (3, 7), (4, 8)]
 
 
 def test_a_run_that_is_not_finite_names_what_to_lower_and_keeps_its_curves(

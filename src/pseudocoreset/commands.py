@@ -25,7 +25,7 @@ from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_
 from pseudocoreset.quickstart import quickstart as run_quickstart
 from pseudocoreset.report import print_scores, read_run, write_report
 from pseudocoreset.report.console import RichProgress
-from pseudocoreset.report.tensorboard import require_tensorboard, write_tensorboard
+from pseudocoreset.report.tensorboard import Curves, require_tensorboard, write_tensorboard
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import PICTURES, Scope, chosen_cells, chosen_names
 from pseudocoreset.reproduce.measure_cell import ReproduceSettings, Work
@@ -74,23 +74,23 @@ def distill(given: Namespace) -> None:
     """Make a coreset, and its page."""
     data = _load(given)
     stores, nets = _stores_and_nets(given, data)
+    out = Path(given.out)
+    progress = _progress(given)
     if given.tensorboard:
         require_tensorboard()
-    out = Path(given.out)
-    try:
-        coreset = make_coreset(
-            data,
-            stores,
-            pick(DistillSettings, given),
-            net=nets or None,
-            out=out,
-            seed=given.seed,
-            device=given.device,
-            progress=_progress(given),
-        )
-    finally:  # a run that is stopped has metrics too
-        if given.tensorboard and (out / "metrics.jsonl").exists():
-            write_tensorboard(out)
+        progress = Curves(out, progress)
+    coreset = make_coreset(
+        data,
+        stores,
+        pick(DistillSettings, given),
+        net=nets or None,
+        out=out,
+        seed=given.seed,
+        device=given.device,
+        progress=progress,
+    )
+    if given.tensorboard:  # of a run that was finished before, too
+        write_tensorboard(out)
     write_report(out / "report.html", f"Pseudocoreset of {data.name}", [read_run(out)])
     if not given.quiet:
         print(f"{out / 'coreset.safetensors'}: {len(coreset)} images, {coreset.ipc} a class")

@@ -1,10 +1,17 @@
 """A run's metrics for TensorBoard, where the extra `tensorboard` is installed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from pseudocoreset.engine.progress import Progress, Task
 from pseudocoreset.errors import UserError
 from pseudocoreset.run_folder import read_metrics
+
+FLUSH_S = 10
+"""Seconds until an update can be seen at the latest."""
 
 
 def require_tensorboard() -> None:
@@ -17,13 +24,52 @@ def require_tensorboard() -> None:
 
 def write_tensorboard(run: Path) -> None:
     """Write the metrics of a run folder as TensorBoard's event file into its `tensorboard/`."""
+    with _writer(run) as writer:
+        for row in read_metrics(run):
+            _add(writer, **row)
+
+
+class Curves:
+    """Writes a run's metrics for TensorBoard as they come, and passes them on to who else listens.
+
+    Those of a run that goes on begin with what is kept of it.
+    """
+
+    def __init__(self, run: Path, beside: Progress) -> None:
+        self._run = run
+        self._beside = beside
+
+    @contextmanager
+    def task(self, what: str, total: int, done: int = 0) -> Iterator[Task]:
+        """Begin, or go on after `done` updates."""
+        with _writer(self._run) as writer, self._beside.task(what, total, done) as shown:
+            for row in read_metrics(self._run):
+                if row["update"] <= done:
+                    _add(writer, **row)
+            yield _Updates(writer, shown, done)
+
+
+class _Updates:
+    def __init__(self, writer: Any, shown: Task, done: int) -> None:
+        self._writer = writer
+        self._shown = shown
+        self._done = done
+
+    def advance(self, **figures: float) -> None:
+        self._shown.advance(**figures)
+        self._done += 1
+        _add(self._writer, self._done, **figures)
+
+
+def _writer(run: Path) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
     folder = run / "tensorboard"
     for old in folder.glob("events.out.tfevents.*"):  # metrics.jsonl holds all that they held
         old.unlink()
-    with SummaryWriter(str(folder)) as writer:
-        for row in read_metrics(run):
-            for name, value in row.items():
-                if name != "update":
-                    writer.add_scalar(name, value, int(row["update"]))
+    return SummaryWriter(str(folder), flush_secs=FLUSH_S)
+
+
+def _add(writer: Any, update: float, **figures: float) -> None:
+    for name, value in figures.items():
+        writer.add_scalar(name, value, int(update))
