@@ -79,7 +79,8 @@ def main() -> int:
     failed = 0
     missing = [row for row in rows if not (options.resume and any(is_done(o, row) for o in found))]
     begun = time.perf_counter()
-    measured = ThreadPoolExecutor(AT_ONCE if options.memory else 1).map(in_own_process, missing)
+    go_over = ThreadPoolExecutor(AT_ONCE).map if options.memory else map
+    measured = go_over(in_own_process, missing)
     for number, (row, new) in enumerate(zip(missing, measured, strict=True), 1):
         if options.memory:
             new = {name: value for name, value in new.items() if name not in TIMES}

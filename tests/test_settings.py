@@ -136,10 +136,8 @@ def test_a_recipe_may_learn_labels_and_a_person_may_not(data, monkeypatch):
     monkeypatch.setattr(recipes, "TUNED", learned)
     told = DistillSettings(recipe="tuned").resolved(data, [])
     assert (told["learn_labels"], told["lr_labels"]) == (True, 2.0)
-    assert not DistillSettings(recipe="tuned", learn_labels=False).resolved(data, [])[
-        "learn_labels"
-    ]
-    assert not DistillSettings().resolved(data, [])["learn_labels"]
+    for fixed in (DistillSettings(recipe="tuned", learn_labels=False), DistillSettings()):
+        assert not fixed.resolved(data, [])["learn_labels"]
 
 
 def test_students_start_where_the_experts_allow(data, store, tmp_path):
