@@ -156,6 +156,17 @@ def _loss_of(
 
 
 @lru_cache(maxsize=64)
+def outputs_of(net: Net, device: torch.device) -> Callable[[Weights, Tensor], Tensor]:
+    """The network's outputs in test mode, to be differentiated, as precise as in training steps."""
+
+    def outputs(weights: Weights, images: Tensor) -> Tensor:
+        with training_precision(device):
+            return net.apply(weights, images).to(images.dtype)
+
+    return compiled(outputs, device)
+
+
+@lru_cache(maxsize=64)
 def _update_of(rule: Rule, device: torch.device) -> Callable[..., State]:
     """What a step changes, given its gradient."""
 

@@ -12,12 +12,12 @@ from pseudocoreset.divergences.function_space import (
     negative_log_likelihood,
 )
 from pseudocoreset.divergences.map_solution import MapSolver, random_order
-from pseudocoreset.engine.loop import Loop, State, compiled
+from pseudocoreset.engine.loop import Loop, State
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Weights
-from pseudocoreset.training import coreset_images
+from pseudocoreset.training import coreset_images, outputs_of
 
 
 class FBPC:
@@ -115,7 +115,7 @@ class _Inner:
             context, context.real, settings.lr_x, settings.real_batch, self._rng_beside
         )
         self._on_coreset = OutputVariance(context, coreset_images, settings.lr_u, batch, rng)
-        self._apply = compiled(context.net.apply, context.device)
+        self._outputs = outputs_of(context.net, context.device)
         self._estimator = Loop(self._estimate, rng.device)
 
     def draw_batch(self) -> Tensor | None:
@@ -188,7 +188,7 @@ class _Inner:
                 draw = Draw(*(state[f"draw_{field}"][number] for field in Draw._fields))
                 with torch.enable_grad():
                     points = self._context.augmentation.apply(leaves["images"], draw)
-                    posterior = FunctionPosterior(self._apply(theta, points), variance)
+                    posterior = FunctionPosterior(self._outputs(theta, points), variance)
                     outputs = posterior.sample(self._context.settings.samples, self.rng.device)
                     labels = leaves.get("labels", state["labels"])
                     loss = negative_log_likelihood(outputs, labels)
