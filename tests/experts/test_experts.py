@@ -207,7 +207,7 @@ def test_an_expert_that_diverges_stops_and_can_be_begun_anew(
     stop = rf"expert 0 diverged in epoch {epoch} \(loss {loss}\): give a smaller --lr than 1e\+30"
     with pytest.raises(UserError, match=stop):
         train(tmp_path, settings, net)
-    assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"index.json", ".lock"}
     assert len(train(tmp_path, replace(settings, lr=0.1), net)) == 2  # into the same folder
 
 
@@ -291,7 +291,7 @@ def test_interrupted_between_epochs_then_continued(tmp_path: Path, stop_after: i
     stopped = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
         train_experts(small_data(), NET, stopped, FEW, device="cpu", progress=Recorded(stop_after))
-    there = {path.name for path in stopped.iterdir()}
+    there = {path.name for path in stopped.iterdir()} - {".lock"}
     assert there == {"index.json"} | ({"trajectory-0000.safetensors"} if stop_after > 3 else set())
     assert contents(train(stopped)) == contents(train(tmp_path / "whole"))
 
@@ -331,6 +331,45 @@ def test_killed_then_continued_is_the_same_as_uninterrupted(
     assert first.exists()
     assert not (stopped / "trajectory-0003.safetensors").exists()
     assert contents(train(stopped, LONG)) == contents(train(tmp_path / "whole", LONG))
+
+
+OTHER = """
+import sys, time
+from pathlib import Path
+from pseudocoreset.engine.files import held
+store, gift = Path(sys.argv[1]), sys.argv[2:]
+with (store / ".lock").open("ab") as lock, held(lock, 0, wait=False) as mine:
+    print(mine, flush=True)
+    while not (store / "trajectory-0001.safetensors").exists():
+        time.sleep(0.01)
+    for path in map(Path, gift):
+        path.rename(store / path.name)
+"""
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_what_another_process_trains_is_left_to_it(tmp_path: Path, finishes: bool) -> None:
+    """Another one holds expert 0: expert 1 goes first, and 0 is waited for, or trained at last."""
+    alone = train(tmp_path / "alone")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    gift = tmp_path / "trajectory-0000.safetensors"
+    gift.write_bytes(alone.trajectory_path(0).read_bytes())
+    written = gift.stat().st_mtime_ns
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER, str(shared), *([str(gift)] if finishes else [])],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"True\n"
+        progress = Recorded()
+        store = train_experts(small_data(), NET, shared, FEW, device="cpu", progress=progress)
+        assert process.wait(timeout=60) == 0
+    assert contents(store) == contents(alone)
+    assert (store.trajectory_path(0).stat().st_mtime_ns == written) == finishes
+    assert len(store) == FEW.num
+    assert len(progress.figures) == FEW.num * FEW.epochs
 
 
 @pytest.mark.parametrize("kept", [0, 100, -1])

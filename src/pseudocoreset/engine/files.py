@@ -4,17 +4,24 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EISDIR
 from glob import escape
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import IO, Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from pseudocoreset.errors import UserError
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 ANY = "a file of pseudocoreset"
 
@@ -49,6 +56,29 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(file: IO[bytes], number: int, wait: bool) -> Iterator[bool]:
+    """Hold a number, which one process at a time may, by way of an open file.
+
+    Gives False where another process has it and it is not to be waited for. It is free again when
+    this process ends, however it does. Where the system has no such locks, all are free.
+    """
+    mine = True
+    if fcntl is not None:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, number)
+        except (BlockingIOError, PermissionError):
+            mine = False
+        except OSError:  # a file system without locks
+            pass
+    try:
+        yield mine
+    finally:
+        if fcntl is not None and mine:
+            with suppress(OSError):
+                fcntl.lockf(file, fcntl.LOCK_UN, 1, number)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ snapshot is read as one row, whatever the size of the store.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pseudocoreset.engine.files import open_tensors, write_json, write_tensors
+from pseudocoreset.engine.files import held, open_tensors, write_json, write_tensors
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Net, Weights, make_net
@@ -148,6 +148,22 @@ class ExpertStore:
             return False
         self._refuse_foreign(path, metadata)
         return True
+
+    def claimed(self, numbers: Sequence[int]) -> Iterator[int]:
+        """These trajectories one after another, each kept to this process until the next.
+
+        Several processes may fill one store: each takes what no other one has, and waits at last
+        for what others have; they may have written it by then, or have been stopped.
+        """
+        taken: list[int] = []
+        with (self.path / ".lock").open("ab") as lock:
+            for wait, chosen in ((False, numbers), (True, taken)):
+                for number in chosen:
+                    with held(lock, number, wait) as mine:
+                        if mine:
+                            yield number
+                        else:
+                            taken.append(number)
 
     def _refuse_foreign(self, trajectory: Path, metadata: Mapping[str, Any]) -> None:
         advice = f"it is not of the store {self.path}, so take it away"

@@ -68,7 +68,8 @@ def train_experts(
 ) -> ExpertStore:
     """Train `settings.num` networks on `data` and store their trajectories in the folder `out`.
 
-    Trajectories that are there already, whole, are kept: what was interrupted goes on.
+    Trajectories that are there already, whole, are kept: what was interrupted goes on. Several
+    processes may train into one folder at a time and share the work.
     """
     settings = settings or ExpertSettings()
     settings.check()
@@ -90,7 +91,11 @@ def train_experts(
     )
     total, done = settings.num * settings.epochs, (settings.num - len(missing)) * settings.epochs
     with progress.task("experts", total, done) as task:
-        for number in missing:
+        for number in store.claimed(missing):
+            if store.is_whole(number):  # since another process wrote it
+                for _ in range(settings.epochs):
+                    task.advance()
+                continue
             rng.reseed(seed, "expert", number)
             snapshots, losses = _train_one(
                 number, network, training, len(data.train), rng, identity, task
@@ -98,7 +103,7 @@ def train_experts(
             score = accuracy(network, training.weights, on_device.test, data.normalisation)
             figures = {"train_loss": losses, "test_accuracy": score}
             store.write(number, snapshots, figures, network)
-    return store
+    return ExpertStore.open(out)
 
 
 def identify(data: ImageData, net: Net, settings: ExpertSettings, seed: int) -> StoreIdentity:
