@@ -279,7 +279,7 @@ def _expert_epoch(
 
 def _sghmc(row: Row, data: ImageData, place: torch.device, memory: PeakMemory) -> dict[str, Any]:
     """Chains on random real images, scored on all test images; the plain twin runs one of them."""
-    protocol = named_protocol("paper", **({"epochs": 20, "every": 10} if row.small else {}))
+    protocol = named_protocol("tuned", **({"epochs": 20, "every": 10} if row.small else {}))
     settings = DistillSettings(method="random", ipc=row.ipc)
     coreset = distill(data, (), settings, net=row.net, device=place.type).to(place)
 

@@ -202,6 +202,9 @@ def _add_net(command: Parser, text: str) -> None:
 def _add_sampling(command: Parser) -> None:
     _add_net(command, "default: the coreset's own network")
     command.add_argument(
-        "--protocol", type=str, default="paper", help="paper (cold) or bayes (temperature 1)"
+        "--protocol",
+        type=str,
+        default="tuned",
+        help="tuned (cold, with a prior), paper (its noise, no prior) or bayes (temperature 1)",
     )
     add_options(command, Protocol, default="the protocol's")

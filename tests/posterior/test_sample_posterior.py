@@ -186,8 +186,11 @@ def test_refusals(changes, match):
 
 
 def test_named_protocols():
-    with pytest.raises(UserError, match="--protocol cold is not known: give paper or bayes"):
+    with pytest.raises(UserError, match="--protocol cold is not known: give tuned, paper or bayes"):
         named_protocol("cold")
+    assert named_protocol("tuned") == Protocol()
+    paper = named_protocol("paper")
+    assert (paper.temperature, paper.prior) == (None, 0.0)
     changed = named_protocol("bayes", chains=3, prior=None)
     assert changed == replace(named_protocol("bayes"), chains=3)
 

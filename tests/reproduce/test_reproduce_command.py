@@ -19,7 +19,7 @@ from pseudocoreset.reproduce.stored import SCORE_KEYS
 
 SMALL = ["--data", "digits", "--num", "1", "--epochs", "2", "--steps", "1", "--seeds", "2"]
 SCOPE = Scope("digits")
-TINY = named_protocol("paper", epochs=2, every=1)
+TINY = named_protocol("tuned", epochs=2, every=1)
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,7 @@ def shortened():
     patch = pytest.MonkeyPatch()
     patch.setattr(measuring, "NET", "convnet:width=4")
     patch.setattr(measuring, "PROTOCOL", TINY)
+    patch.setattr(measuring, "PAPER_PROTOCOL", named_protocol("paper", epochs=2, every=1))
     patch.setattr(measuring, "FULL_PROTOCOL", replace(TINY, epochs=1))
     for key, recipe in OWN.items():
         short = replace(recipe, gamma=2.0, from_epoch=1, covariance_steps=2)
@@ -68,8 +69,8 @@ def test_every_cell_is_measured_with_what_made_it(results):
     assert (content["experts"]["num"], content["experts"]["epochs"]) == (1, 2)
     assert content["coreset"]["config"]["steps"] == 1
     assert content["protocol"]["prior"] == TINY.prior
-    assert content["without_prior"].keys() == set(SCORE_KEYS)
-    assert content["without_prior"]["nll"] != content["nll"]
+    assert content["by_paper"].keys() == set(SCORE_KEYS)
+    assert content["by_paper"]["nll"] != content["nll"]
     assert content["device"] == "cpu"
     assert content["duration"]["distill_s"] > 0
     assert content["duration"]["whole"]
@@ -89,7 +90,7 @@ def test_the_full_data_have_a_protocol_of_their_own(results):
     assert full["coreset"]["images"] == 1297
     assert full["protocol"]["epochs"] == 1
     assert "convnet:depth=2,width=4" in full["protocol"]["net"]
-    assert full["without_prior"] is None
+    assert full["by_paper"] is None
 
 
 def test_run_again_all_is_skipped(results, capsys):

@@ -11,7 +11,7 @@ from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.metrics import Scores, predictive, reliability, score
 from pseudocoreset.evaluation.predictive import TEST_BATCH, log_samples_of
-from pseudocoreset.posterior import PROTOCOLS, Protocol, sample_posteriors
+from pseudocoreset.posterior import Protocol, sample_posteriors
 
 SIGNS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
 """What an evaluation keeps of a posterior's details."""
@@ -67,7 +67,7 @@ def evaluate(
     progress: Progress = SILENT,
 ) -> Evaluation:
     """Sample the coreset's posterior for `seeds` seeds and score each on the `split` of `data`."""
-    protocol = protocol or PROTOCOLS["paper"]
+    protocol = protocol or Protocol()
     images = images_to_score(coreset, data, split, seeds)
     place = choose_device(device)
     on_device = images.to(place)

@@ -20,7 +20,7 @@ from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Net, Weights, make_net
-from pseudocoreset.posterior.protocols import PROTOCOLS, Protocol
+from pseudocoreset.posterior.protocols import Protocol
 from pseudocoreset.posterior.rules import SGHMC, SGLD
 from pseudocoreset.training import StillImages, Training
 
@@ -123,7 +123,7 @@ def sample_posteriors(
     progress: Progress = SILENT,
 ) -> list[Posterior]:
     """`sample_posterior` for several seeds, with all their chains side by side."""
-    protocol = protocol or PROTOCOLS["paper"]
+    protocol = protocol or Protocol()
     protocol.check()
     place = choose_device(device)
     network = make_net(

@@ -12,7 +12,7 @@ from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
 from pseudocoreset.reproduce.paper import Figure
 
-FORMAT = 1
+FORMAT = 2
 SCORE_KEYS = tuple(
     key for name in ("accuracy", "nll", "nll_kim", "ece", "brier") for key in (name, f"{name}_std")
 )
@@ -31,9 +31,9 @@ class Measured:
         return Figure(self.content[name] * scale, self.content[f"{name}_std"] * scale)
 
     @property
-    def without_prior(self) -> "Measured | None":
-        """The same cell as scored without a prior, of which the paper says nothing."""
-        scores = self.content["without_prior"]
+    def by_paper(self) -> "Measured | None":
+        """The same cell as scored by the paper's own protocol."""
+        scores = self.content["by_paper"]
         return None if scores is None else replace(self, content={**self.content, **scores})
 
     @property
@@ -74,7 +74,7 @@ def _check(content: Any, cell: Cell) -> None:
         raise ValueError(f"its format is {content['format']}, not {FORMAT}")
     if content["cell"] != asdict(cell):
         raise ValueError(f"it holds {content['cell']}")
-    for scores in (content, content["without_prior"]):
+    for scores in (content, content["by_paper"]):
         for key in SCORE_KEYS if scores is not None else ():
             if finite(scores[key]) is None:
                 raise ValueError(f"its {key} is {scores[key]}")

@@ -56,10 +56,10 @@ def table1(found: Found, scope: Scope) -> TextTable:
     return _by_size(rows_of("table1", found, scope), found, scope)
 
 
-def table1_without_prior(found: Found, scope: Scope) -> TextTable | None:
-    """The same of what was measured, scored without a prior; None where nothing was."""
-    plain = {cell: measured.without_prior for cell, measured in found.items()}
-    scored = {cell: measured for cell, measured in plain.items() if measured is not None}
+def table1_by_paper(found: Found, scope: Scope) -> TextTable | None:
+    """The same of what was measured, scored by the paper's protocol; None where nothing was."""
+    of_paper = {cell: measured.by_paper for cell, measured in found.items()}
+    scored = {cell: measured for cell, measured in of_paper.items() if measured is not None}
     return _by_size(scored, scored, scope) if scored else None
 
 

@@ -1,0 +1,74 @@
+"""Choose the evaluation protocol on held-out training images.
+
+    python benchmarks/choose_protocol.py --data cifar10:DIR --holdout 5000 RUN... \
+        --temperature 1e-5 1e-6 --prior 0.2 0.3 0.5 --out results/protocol.json
+
+Each RUN is a folder of `pseudocoreset distill --holdout 5000`. Each coreset's posterior is sampled
+by the protocol `tuned` with every combination of the values given, and scored on the held-out
+images, never on the test set. The file holds all scores; `chosen` is what has the best mean NLL
+over the coresets.
+"""
+
+import argparse
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data import load_data
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.evaluation.evaluate import evaluate
+from pseudocoreset.posterior import named_protocol
+
+GRID = ("temperature", "prior", "step", "friction")
+SCORES = ("accuracy", "accuracy_std", "nll", "nll_std", "nll_kim", "ece", "brier")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--holdout", type=int, required=True)
+    for name in GRID:
+        parser.add_argument(f"--{name}", nargs="+", type=float, default=[None])
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    data = load_data(options.data).hold_out(options.holdout)
+    grid = [
+        {name: value for name, value in zip(GRID, values, strict=True) if value is not None}
+        for values in product(*(getattr(options, name) for name in GRID))
+    ]
+    rows: list[dict[str, Any]] = []
+    for changes, run in product(grid, options.runs):
+        coreset = Pseudocoreset.load(run / "coreset.safetensors")
+        protocol = named_protocol("tuned", **changes)
+        found = evaluate(coreset, data, protocol=protocol, seeds=options.seeds, split="holdout")
+        content = found.as_json()
+        row = {"run": run.name, "method": coreset.provenance.method, "ipc": coreset.ipc}
+        row |= {"changes": changes, **{name: content[name] for name in SCORES}}
+        rows.append(row)
+        print(
+            f"{run.name} {changes}: {row['accuracy']:.4f} NLL {row['nll']:.4f} "
+            f"(Kim {row['nll_kim']:.4f})",
+            flush=True,
+        )
+        write_json(
+            options.out,
+            {
+                "command": __doc__.split("\n\n")[1].strip(),
+                "chosen": min(grid, key=lambda changes: _mean_nll(rows, changes)),
+                "protocol": content["protocol"] | {"seeds": options.seeds},
+                "rows": rows,
+            },
+        )
+
+
+def _mean_nll(rows: list[dict[str, Any]], changes: dict[str, float]) -> float:
+    found = [row["nll"] for row in rows if row["changes"] == changes]
+    return fmean(found) if found else float("inf")
+
+
+if __name__ == "__main__":
+    main()
