@@ -20,8 +20,8 @@ from pseudocoreset.settings import DistillSettings
 
 NET = "convnet:width=32"
 EXPERTS = ExpertSettings(num=5, epochs=20, lr=0.1, batch=64)
-PROTOCOL = named_protocol("tuned", epochs=300, every=30)
-FULL_PROTOCOL = named_protocol("tuned", epochs=100, every=10)
+PROTOCOL = named_protocol("tuned", epochs=240, every=24)
+FULL_PROTOCOL = named_protocol("tuned", epochs=50, every=5)
 SEEDS = 3
 
 

@@ -84,7 +84,7 @@ PAPER = {
 """The paper's own (`tab:hyperparameters`), by data set and images per class."""
 
 _DIGITS = replace(
-    _row(10, 0.3, 0.05, 0.01, 60, 4.0, 100), lr_map=0.01, real_batch=64, covariance_steps=10
+    _row(10, 0.3, 0.05, 0.01, 50, 4.0, 100), lr_map=0.01, real_batch=64, covariance_steps=10
 )
 OWN = {
     ("digits", 1): replace(_DIGITS, gamma=0.5, steps=30, lr_images=3.0, batch=10),
