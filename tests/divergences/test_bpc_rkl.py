@@ -28,7 +28,6 @@ CASES = {
     "two samples": {"samples": 2},
     "few real images": {"likelihood_batch": 7},
     "batches": {"batch": 4, "weight_u": 3.0},
-    "a group that does not divide": {"samples": 6, "group": 4},
 }
 
 
@@ -66,17 +65,6 @@ def test_update_of_batch_norm_equals_its_slow_twin(batch_norm_stores, data, stat
     """Statistics of the batch tie the images together, and still only the chosen ones move."""
     context = in_double_too(make_context(batch_norm_stores[stats], data, batch=batch, **STUDENT))
     assert_twins(context, in_double_points(make_points(data)), 1e-8)
-
-
-def test_group_changes_nothing(store, data):
-    found = [
-        BPCReverseKL(make_context(store, data, samples=6, group=group, **STUDENT))
-        .gradient(make_points(data), {}, make_rng())
-        .gradients["images"]
-        for group in (1, 2, 6)
-    ]
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
 
 
 def test_covariance_is_the_gradient_of_the_exact_reverse_kl():

@@ -55,12 +55,12 @@ def with_sample(state: State, gradients: State, excess: Float[Tensor, ""], sampl
 
 
 class _Update(Update):
-    """A student, then S samples around it, a group at a time."""
+    """A student, then S samples around it."""
 
     def __init__(self, context: Context, size: int, rng: Rng) -> None:
         super().__init__(context, size, rng)
         self._student = Student(self)
-        self._samples = Loop(self._add_group, rng.device)
+        self._samples = Loop(self._add_sample, rng.device)
 
     def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
         """The covariance, over samples of the coreset's posterior."""
@@ -76,15 +76,8 @@ class _Update(Update):
         real_images, inputs["real_labels"] = context.real({}, some)
         inputs["real_images"] = context.augmentation(real_images, generator)
         self._samples.load(inputs)
-        self._samples.run(self.settings.samples // self.group)
+        self._samples.run(self.settings.samples)
         return sampled_estimate(self._samples.state, segment, self._student, state)
-
-    def _add_group(self, state: State) -> State:
-        """Add a group of samples; each has gradients of its own, one after another."""
-        changed: State = {}
-        for _ in range(self.group):
-            changed |= self._add_sample({**state, **changed})
-        return changed
 
     def _add_sample(self, state: State) -> State:
         settings = self.settings
@@ -125,8 +118,7 @@ class BPCReverseKL(WeightSpaceMethod):
     update augments the coreset once and a batch of real images once, the same for all samples: were
     it once a sample, the augmentations would count among what varies together.
 
-    The samples are taken `group` at a time, and memory grows neither with S nor, but for the
-    gradients of that many, with the group.
+    Samples are taken one by one, and what an update needs in memory does not grow with S.
     """
 
     name = "BPC-rKL"
