@@ -1,10 +1,14 @@
 """What the pages under docs/ say: commands are followed word for word, tables hold what is run."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import pseudocoreset
 from pseudocoreset.divergences import METHODS
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.settings import USED_BY
@@ -31,6 +35,37 @@ def test_the_page_on_adding_a_divergence_can_be_followed(tmp_path):
     assert "my_methods:PleaseTheExperts" in (tmp_path / "run" / "report.html").read_text()
 
 
+def test_its_example_can_be_made_part_of_the_package(tmp_path):
+    text = (DOCS / "add-a-divergence.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    source = Path(pseudocoreset.__file__).parent
+    copied = tmp_path / "pseudocoreset"
+    shutil.copytree(source, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    (copied / "divergences" / "please.py").write_text(example)
+    for name, before, after in (
+        (
+            "divergences/__init__.py",
+            "from pseudocoreset.engine.plugins",
+            "from pseudocoreset.divergences.please import PleaseTheExperts\n"
+            "from pseudocoreset.engine.plugins",
+        ),
+        ("divergences/__init__.py", '"bpc-w": ', '"please": PleaseTheExperts,\n    "bpc-w": '),
+        ("settings.py", '"from_epoch": _FUN', '"from_epoch": ("please",) + _FUN'),
+    ):
+        content = (copied / name).read_text(encoding="utf-8")
+        assert content.count(before) == 1
+        (copied / name).write_text(content.replace(before, after), encoding="utf-8")
+    for line in (
+        "experts --data digits --net convnet:width=4 --num 1 --epochs 1 --out experts",
+        "distill --data digits --experts experts --method please --from-epoch 1 --ipc 1 --steps 2",
+    ):
+        command = [sys.executable, "-m", "pseudocoreset", *line.split(), "--device", "cpu"]
+        command += ["--out", "run"] if line.startswith("distill") else []
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "coreset.safetensors").exists()
+
+
 def recipe_words(option, method):
     """The paper's value at 1, 10 and 50 images per class; once where they are all the same."""
     if method not in USED_BY.get(option, METHODS):
@@ -48,4 +83,5 @@ def test_the_table_of_options_is_that_of_the_recipes():
         flag = f"`--{option.replace('_', '-')}`"
         table.append([flag, *(recipe_words(option, method) for method in METHODS)])
     expected = "\n".join("| " + " | ".join(row) + " |" for row in table)
-    assert expected in (DOCS / "methods.md").read_text(encoding="utf-8")
+    if expected not in (DOCS / "methods.md").read_text(encoding="utf-8"):
+        pytest.fail(f"the table of options in docs/methods.md should be:\n{expected}")

@@ -7,6 +7,7 @@ import torch
 
 from pseudocoreset import DistillSettings, UserError, distill, recipes
 from pseudocoreset.divergences import METHODS, MethodSettings, make_divergence
+from pseudocoreset.experts import ExpertStore
 from pseudocoreset.recipes import Recipe
 from pseudocoreset.run_folder import read_config
 from pseudocoreset.settings import OF_UPDATES, USED_BY, used_settings
@@ -167,3 +168,11 @@ def test_a_run_tells_the_settings_it_used(data, store, tmp_path):
     # Another recipe is another run.
     with pytest.raises(UserError, match="holds a run with recipe tuned, not paper"):
         distill(data, store, replace(settings, recipe="paper"), out=tmp_path, device="cpu")
+
+
+def test_experts_of_different_augmentation_want_a_word(store, data):
+    stores = [store, ExpertStore(store.path, replace(store.identity, dsa="off"))]
+    assert DistillSettings(ipc=2).resolved(data, [store, store])["dsa"] == "color,crop"
+    with pytest.raises(UserError, match=r"augmentation \(color,crop and off\): give --dsa"):
+        DistillSettings(ipc=2).resolved(data, stores)
+    assert DistillSettings(ipc=2, dsa="crop").resolved(data, stores)["dsa"] == "crop"

@@ -150,10 +150,21 @@ class DistillSettings:
             left = min(store.last_epoch for store in experts) - values["expert_epochs"] + 1
             values["start_epochs"] = max(1, min(values["start_epochs"], left))
         if self.dsa is None:
-            values["dsa"] = experts[0].identity.dsa if experts else "on"
+            values["dsa"] = _dsa_of(experts)
         values["dsa"] = str(Augmentation.parse(values["dsa"], data.mirror))
         _check(values)
         return values
+
+
+def _dsa_of(experts: Sequence[ExpertStore]) -> str:
+    """The augmentation that all experts were trained with."""
+    for store in experts:
+        if store.identity.dsa != experts[0].identity.dsa:
+            raise UserError(
+                f"{experts[0].path} and {store.path} hold experts of different augmentation "
+                f"({experts[0].identity.dsa} and {store.identity.dsa}): give --dsa."
+            )
+    return experts[0].identity.dsa if experts else "on"
 
 
 def used_settings(values: dict[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,8 @@
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from pseudocoreset import DistillSettings, distill
 from pseudocoreset.divergences import METHODS, make_divergence
-from pseudocoreset.run_folder import read_metrics
-from pseudocoreset.settings import USED_BY
 from small_world import make_context, make_points, make_rng, same
 
 LEARNED = {"lr_lr": 0.001}
@@ -53,38 +49,3 @@ def test_each_network_learns_its_own_learning_rate(store, other_store, data):
     second = multi.gradient(coreset, first.state, make_rng(2))
     assert second.info["lr_student/0"] == pytest.approx(0.1 + one)
     assert second.info["lr_student/1"] == pytest.approx(0.1 + other)
-
-
-def settings_of(name, steps):
-    """Short updates of any method, in batches."""
-    values = {"gamma": 1.5, "max_map_steps": 40, "from_epoch": 1, "covariance_steps": 3}
-    values |= {"real_batch": 16, "samples": 4, "student_steps": 4, "lr_student": 0.1} | LEARNED
-    used = {option: value for option, value in values.items() if name in USED_BY[option]}
-    return DistillSettings(name, 2, steps=steps, lr_images=0.1, batch=4, **used)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_run_for_several_networks_goes_on_where_it_stopped(
-    name, store, other_store, data, tmp_path
-):
-    for folder, steps in [("whole", 4), ("cut", 2), ("cut", 4)]:
-        distill(
-            data,
-            [store, other_store],
-            settings_of(name, steps),
-            out=tmp_path / folder,
-            seed=5,
-            device="cpu",
-        )
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    for file in ("coreset.safetensors", "checkpoint.safetensors"):
-        assert same(load_file(whole / file), load_file(cut / file))
-    rows = read_metrics(whole)
-    assert rows == read_metrics(cut)
-    assert len(rows) == 4
-    start = distill(data, [store, other_store], settings_of(name, 0), seed=5, device="cpu")
-    moved = load_file(whole / "coreset.safetensors")["images"] != start.images
-    assert moved.flatten(1).any(1).all()
-    if name == "bpc-w":  # the learned rates went through the checkpoint, and differ
-        kept = load_file(whole / "checkpoint.safetensors")
-        assert len({0.0, *(float(kept[f"method/{i}/lr_change"]) for i in (0, 1))}) == 3

@@ -2,9 +2,13 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from pseudocoreset import DistillSettings, distill
 from pseudocoreset.divergences import METHODS, Divergence, make_divergence
 from pseudocoreset.errors import UserError
+from pseudocoreset.run_folder import read_metrics
+from pseudocoreset.settings import USED_BY
 from small_world import make_context, make_points, make_rng, same
 
 NAMES = [*METHODS, "several networks"]
@@ -106,6 +110,52 @@ def test_batch_leaves_the_other_images_without_gradient(method, data):
     touched = (gradient.flatten(1) != 0).any(1)
     assert 2 <= int(touched.sum()) <= 4  # each network chooses its own two
     assert not touched.all()
+
+
+def settings_of(name, **changes):
+    """Short updates of any method, in batches."""
+    if name == "random":
+        return DistillSettings(name, 2)
+    values = {"gamma": 1.5, "max_map_steps": 40, "from_epoch": 1, "covariance_steps": 3}
+    values |= {"real_batch": 16, "samples": 4, "student_steps": 4, "lr_student": 0.1}
+    values |= {"lr_lr": 0.001, "lr_images": 0.1, "batch": 4, **changes}
+    used = {k: value for k, value in values.items() if name in USED_BY.get(k, METHODS)}
+    return DistillSettings(name, 2, **used)
+
+
+@pytest.mark.parametrize("networks", [1, 2])
+@pytest.mark.parametrize("name", [*METHODS, "random"])
+def test_a_run_goes_on_where_it_stopped(name, networks, store, other_store, data, tmp_path):
+    stores = [store, other_store][:networks]
+    for folder, steps in [("whole", 4), ("cut", 2), ("cut", 4)]:
+        settings = settings_of(name, steps=steps)
+        distill(data, stores, settings, out=tmp_path / folder, seed=5, device="cpu")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    found = load_file(whole / "coreset.safetensors")
+    assert same(found, load_file(cut / "coreset.safetensors"))
+    start = distill(data, stores, settings_of(name, steps=0), seed=5, device="cpu")
+    moved = (found["images"] != start.images).flatten(1).any(1)
+    if name == "random":
+        assert not moved.any()
+        return
+    assert moved.all()
+    kept = load_file(whole / "checkpoint.safetensors")
+    assert same(kept, load_file(cut / "checkpoint.safetensors"))
+    rows = read_metrics(whole)
+    assert rows == read_metrics(cut)
+    assert len(rows) == 4
+    if name == "bpc-w" and networks == 2:  # the learned rates went through it, and differ
+        assert len({0.0, *(float(kept[f"method/{i}/lr_change"]) for i in (0, 1))}) == 3
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_images_that_receive_no_gradient_stay_put(name, store, data):
+    coresets = [
+        distill(data, store, settings_of(name, steps=steps, batch=2, student_steps=1), seed=5)
+        for steps in (0, 1)
+    ]
+    moved = (coresets[0].images != coresets[1].images).flatten(1).any(1)
+    assert int(moved.sum()) == 2
 
 
 def test_methods_are_divergences(method):
