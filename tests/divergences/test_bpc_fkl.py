@@ -27,6 +27,7 @@ CASES = {
     "a group larger than the samples": {"samples": 3, "group": 10},
     "batches": {"batch": 4},
     "from the init alone": {"start_epochs": 1},
+    "two epochs on": {"start_epochs": 2, "expert_epochs": 2},
 }
 
 

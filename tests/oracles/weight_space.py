@@ -50,7 +50,7 @@ def slow_start(
             store.snapshot(trajectory, e, coreset.images.device),
             coreset.images.dtype,
         )
-        for e in (epoch, epoch + 1)
+        for e in (epoch, epoch + context.settings.expert_epochs)
     )
     in_batches = settings.batch < size
     order = torch.randperm(size, generator=rng.device).tolist() if in_batches else None
