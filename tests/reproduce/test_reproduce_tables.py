@@ -273,7 +273,9 @@ def test_a_tuned_row_has_the_papers_cells_where_nothing_was_tuned():
         dsa_table({}, found, CIFAR10).markdown(), "FBPC (DSA)", "tuned"
     )
     (sentence,) = order_sentences(found, CIFAR10)
-    assert sentence.startswith("10 a class, recipe `tuned`: Random 20.0")
+    assert sentence.startswith(
+        "10 a class, recipe `tuned` (`paper` where there is no other): Random 20.0"
+    )
 
 
 def test_the_papers_figures_are_of_the_cells_of_its_tables():

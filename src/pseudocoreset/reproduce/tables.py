@@ -132,7 +132,8 @@ def order_sentences(found: Found, scope: Scope) -> list[str]:
             ordered = sorted(means, key=means.__getitem__)
             order = " < ".join(f"{TITLES[method]} {means[method]:.1f}" for method in ordered)
             same = "the paper's order" if tuple(ordered) == paper.ORDER else "not the paper's order"
-            sentences.append(f"{ipc} a class, recipe `{recipe}`: {order}; {same}.")
+            others = "" if recipe == "paper" else " (`paper` where there is no other)"
+            sentences.append(f"{ipc} a class, recipe `{recipe}`{others}: {order}; {same}.")
     return sentences
 
 
