@@ -1,6 +1,7 @@
 """The quickstart, shortened: what it leaves behind, and that it goes on where it stopped."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +36,28 @@ def test_it_leaves_a_table_and_a_page_and_can_go_on(shortened, tmp_path, capsys)
     assert main(["quickstart", "--out", str(out), "--quiet"]) == 0
     assert coreset.read_bytes() == before
     assert (out / "report.html").exists()
+
+
+class Failed:
+    """A process that could not do its part."""
+
+    exitcode = 1
+
+    def __init__(self, **kwargs):
+        pass
+
+    def start(self):
+        pass
+
+    def join(self):
+        pass
+
+
+def test_it_does_alone_what_the_second_process_failed_to_do(shortened, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "get_context", lambda _: SimpleNamespace(Process=Failed))
+    alone = module.quickstart(tmp_path / "alone", device="cpu")
+    assert [run.score("accuracy") is not None for run in alone] == [True] * 5
+    assert (tmp_path / "alone" / "random-ipc10" / "coreset.safetensors").exists()
 
 
 def test_the_whole_data_stand_in_place_of_a_coreset():
