@@ -54,12 +54,14 @@ def main() -> None:
             f"(Kim {row['nll_kim']:.4f})",
             flush=True,
         )
+        varied = (*GRID, "weight_decay")
+        same = {name: v for name, v in content["protocol"].items() if name not in varied}
         write_json(
             options.out,
             {
                 "command": __doc__.split("\n\n")[1].strip(),
                 "chosen": min(grid, key=lambda changes: _mean_nll(rows, changes)),
-                "protocol": content["protocol"] | {"seeds": options.seeds},
+                "protocol": same | {"seeds": options.seeds},
                 "rows": rows,
             },
         )
