@@ -2,13 +2,20 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from pseudocoreset.engine.files import open_tensors, whole_file, write_json, write_tensors
+from pseudocoreset.engine.files import (
+    LEFT_BEHIND_S,
+    open_tensors,
+    whole_file,
+    write_json,
+    write_tensors,
+)
 from pseudocoreset.errors import UserError
 
 
@@ -65,9 +72,21 @@ def test_litter_of_a_killed_process_is_removed(tmp_path: Path, name: str) -> Non
     target.write_text("old")
     leave_litter(target)
     assert target.read_text() == "old"
-    assert len(names(tmp_path)) == 2
+    (litter,) = (path for path in tmp_path.iterdir() if path != target)
     write_json(target, 1)
+    assert litter.exists()  # a process may be at it still
+    os.utime(litter, (0, time.time() - LEFT_BEHIND_S - 1))
+    write_json(target, 2)
     assert names(tmp_path) == [name]
+
+
+def test_two_may_write_the_same_file_at_once(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    with whole_file(target) as part:
+        part.write_text("slow")
+        write_json(target, "quick")
+    assert target.read_text() == "slow"
+    assert names(tmp_path) == ["a.txt"]
 
 
 def test_other_files_under_way_are_left_alone(tmp_path: Path) -> None:

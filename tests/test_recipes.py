@@ -105,7 +105,7 @@ def test_tuned_changes_what_it_names_and_is_the_papers_elsewhere():
         assert (paper.from_epoch, paper.draws) == (2, 1)
         assert tuned == replace(paper, **TUNED["cifar10", 10, method])
         assert tuned != paper
-    for data, ipc, method in [("cifar10", 10, "bpc-fkl"), ("cifar100", 10, "fbpc")]:
+    for data, ipc, method in [("cifar10", 10, "bpc-w"), ("cifar100", 10, "fbpc")]:
         assert recipe_for(data, ipc, method, "tuned") == recipe_for(data, ipc, method)
 
 

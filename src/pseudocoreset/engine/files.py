@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from errno import EISDIR
@@ -24,6 +25,8 @@ except ImportError:  # Windows
     fcntl = None
 
 ANY = "a file of pseudocoreset"
+LEFT_BEHIND_S = 3600
+"""A part that nobody wrote to for so long is nobody's."""
 
 
 @contextmanager
@@ -36,9 +39,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(EISDIR, "it is a folder")
-        # Left behind by a process that was killed; mkstemp puts eight characters in the middle.
-        for left_behind in path.parent.glob(f".{escape(path.name)}.????????.part"):
-            left_behind.unlink(missing_ok=True)
+        _remove_left_behind(path)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         reason = f"{path} can't be written ({error.strerror}): give another place."
@@ -56,6 +57,15 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _remove_left_behind(path: Path) -> None:
+    """Remove what processes that were killed wrote of this file; another may be writing it now."""
+    # mkstemp puts eight characters in the middle.
+    for part in path.parent.glob(f".{escape(path.name)}.????????.part"):
+        with suppress(FileNotFoundError):
+            if time.time() - part.stat().st_mtime > LEFT_BEHIND_S:
+                part.unlink()
 
 
 @contextmanager
