@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import speed
 from speed_row import Row, measure
@@ -70,7 +71,7 @@ def test_other_rows(what):
 
 def test_a_failure_is_a_row():
     row = Row("fbpc update", "lenet", 1, "digits", "cpu", small=True)
-    found = speed.in_own_process(row)
+    (found,) = speed.measured_rows([row], side_by_side=False)
     assert "8×8" in found["failed"]
     assert found["row"] == asdict(row)
     assert all(found[name] is None for name in ("plain_s", "fast_s", "ratio", "peak_gb"))
@@ -84,3 +85,23 @@ def test_the_default_rows_cover_the_papers_tables(monkeypatch):
     cells = {(row.method, row.net, row.ipc) for row in rows}
     assert speed.PAPER.keys() <= cells
     assert {"expert epoch", "sghmc 5 seeds"} <= {row.what for row in rows}
+
+
+def test_on_a_gpu_all_is_compiled_first_and_the_real_batch_is_stated_apart(monkeypatch):
+    done = []
+
+    def child(row):
+        done.append(row)
+        return {"whole_peak_gb": 0.5 if row.real_batch is None else 0.125, "fast_s": 1.0}
+
+    monkeypatch.setattr(speed, "choose_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(speed, "child", child)
+    rows = [Row("fbpc update", "convnet", 1), Row("bpc-fkl update", "convnet", 1)]
+    fbpc, fkl = speed.measured_rows(rows, side_by_side=False)
+    assert done[-2:] == rows  # one after the other, last of all
+    short = {replace(row, with_plain=False, repeats=1) for row in rows}
+    alone = replace(rows[0], with_plain=False, repeats=1, real_batch=1)
+    assert set(done[:3]) == {*short, alone}
+    assert done[3:-2] == [alone]
+    assert (fbpc["peak_gb"], fbpc["real_batch_gb"]) == (0.125, 0.375)
+    assert "real_batch_gb" not in fkl

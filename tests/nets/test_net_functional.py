@@ -73,6 +73,14 @@ def test_apply_train_and_gradients_equal_a_real_module(spec):
     assert not buffers.requires_grad
 
 
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_network_knows_whether_images_count_for_one_another(spec):
+    net = make(spec)
+    weights, images, _ = draw(net)
+    alone = torch.cat([net.apply(weights, image[None]) for image in images])
+    assert net.by_image == torch.allclose(alone, net.apply(weights, images), rtol=1e-3, atol=1e-4)
+
+
 def test_inputs_stay_as_they_are():
     net = make("convnet:width=8,norm=batch,stats=kept")
     weights, images, _ = draw(net)

@@ -59,6 +59,8 @@ class OutputVariance:
     ) -> None:
         self._classes = context.net.classes
         self._steps = context.settings.covariance_steps
+        # Halves, in full precision, take as much memory as the whole does in training steps.
+        pieces = 2 if context.net.by_image else 1
         self._training = Training(
             context.net,
             SGD(lr),
@@ -66,7 +68,7 @@ class OutputVariance:
             context.augmentation,
             rng.device,
             batch=batch,
-            observe=partial(_observe, compiled(context.net.apply, context.device)),
+            observe=partial(_observe, compiled(context.net.apply, context.device), pieces),
         )
 
     def along(
@@ -87,10 +89,18 @@ class OutputVariance:
 
 
 @torch.no_grad()
-def _observe(apply: Callable[[Weights, Tensor], Tensor], state: State) -> State:
-    """One more output at each point, into mean and spread."""
+def _observe(apply: Callable[[Weights, Tensor], Tensor], pieces: int, state: State) -> State:
+    """One more output at each point, into mean and spread.
+
+    A batch of points is taken in so many `pieces`.
+    """
     weights = Weights(state["params"], state["buffers"])
-    outputs = torch.stack([apply(weights, points) for points in state["points"]])
+    outputs = torch.stack(
+        [
+            torch.cat([apply(weights, piece) for piece in points.chunk(pieces)])
+            for points in state["points"]
+        ]
+    )
     seen = state["seen"] + 1
     away = outputs - state["mean"]
     mean = state["mean"] + away / seen

@@ -151,7 +151,8 @@ def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
         return function
     # Each network and each size of batch is a program of its own: PyTorch's limit of 8 is too few.
     torch._dynamo.config.recompile_limit = 64
-    return torch.compile(function, dynamic=False)
+    # It would try padded matrices, in the memory of the steps and with as much again beside.
+    return torch.compile(function, dynamic=False, options={"shape_padding": False})
 
 
 def training_precision(device: torch.device) -> torch.autocast:

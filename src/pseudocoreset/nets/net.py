@@ -49,6 +49,9 @@ class Net:
         self._buffers = Layout(self._training.named_buffers())
         self.num_params = self._params.length
         self.num_buffers = self._buffers.length
+        # Of a person's own network this is not known.
+        self.by_image = default_init and not any(map(_mixes_images, self._testing.modules()))
+        """Whether an image's logits in test mode are the same whatever images are beside it."""
 
     def __repr__(self) -> str:
         size = f"{self.channels}×{self.image_size}×{self.image_size}"
@@ -94,3 +97,7 @@ class Net:
     def flatten(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, " p"]:
         """The flat vector of tensors by parameter name; the inverse of `unflatten`."""
         return self._params.vector(tensors)
+
+
+def _mixes_images(module: nn.Module) -> bool:
+    return isinstance(module, nn.BatchNorm2d) and not module.track_running_stats
