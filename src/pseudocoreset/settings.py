@@ -32,7 +32,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "lr_student": _WEIGHT_SPACE,
     "expert_epochs": ("bpc-fkl", "bpc-w"),
     "noise": ("bpc-fkl", "bpc-rkl"),
-    "group": ("bpc-fkl",),
+    "group": ("bpc-fkl", "bpc-rkl"),
     "likelihood_batch": ("bpc-rkl",),
     "weight_x": ("bpc-rkl",),
     "weight_u": ("bpc-rkl",),

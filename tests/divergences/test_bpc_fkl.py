@@ -71,17 +71,6 @@ def test_update_of_batch_norm_equals_its_slow_twin(batch_norm_stores, data, stat
     assert_twins(context, in_double_points(make_points(data)), 1e-8)
 
 
-def test_group_is_a_matter_of_memory_alone(store, data):
-    found = [
-        BPCForwardKL(make_context(store, data, samples=6, group=group, **STUDENT))
-        .gradient(make_points(data), {}, make_rng())
-        .gradients["images"]
-        for group in (1, 2, 6)
-    ]
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-6)
-
-
 def test_gradient_is_that_of_the_exact_expectations():
     """Softmax regression: outputs under q are Gaussian, and expectations are quadratures.
 

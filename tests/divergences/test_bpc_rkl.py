@@ -28,6 +28,9 @@ CASES = {
     "two samples": {"samples": 2},
     "few real images": {"likelihood_batch": 7},
     "batches": {"batch": 4, "weight_u": 3.0},
+    "groups": {"samples": 6, "group": 3},
+    "a group that does not divide": {"samples": 6, "group": 4},
+    "groups of batches": {"samples": 4, "group": 2, "batch": 4},
 }
 
 

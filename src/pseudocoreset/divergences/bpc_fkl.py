@@ -26,10 +26,6 @@ class _Update(Update):
 
     def __init__(self, context: Context, size: int, rng: Rng) -> None:
         super().__init__(context, size, rng)
-        samples = self.settings.samples
-        # Every step of a loop is the same: the group must divide the samples.
-        largest = min(self.settings.group, samples)
-        self._group = next(g for g in range(largest, 0, -1) if samples % g == 0)
         self._student = Student(self)
         self._samples = Loop(self._add_group, rng.device)
 
@@ -41,7 +37,7 @@ class _Update(Update):
         for name, weights in (("x", segment.target), ("u", mean_u)):
             inputs[f"params_{name}"], inputs[f"buffers_{name}"] = weights
         self._samples.load(inputs)
-        self._samples.run(self.settings.samples // self._group)
+        self._samples.run(self.settings.samples // self.group)
         return sampled_estimate(self._samples.state, segment, self._student, state)
 
     def _add_group(self, state: State) -> State:
@@ -52,7 +48,7 @@ class _Update(Update):
         with torch.enable_grad():
             images = leaves["images"].index_select(0, state["chosen"])
             labels = leaves.get("labels", state["labels"]).index_select(0, state["chosen"])
-            for _ in range(self._group):
+            for _ in range(self.group):
                 draw = augmentation.draw(len(images), images.shape[-1], generator)
                 points = augmentation.apply(images, draw)
                 for name in losses:

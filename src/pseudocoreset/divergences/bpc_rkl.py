@@ -55,12 +55,12 @@ def with_sample(state: State, gradients: State, excess: Float[Tensor, ""], sampl
 
 
 class _Update(Update):
-    """A student, then S samples around it."""
+    """A student, then S samples around it, a group at a time."""
 
     def __init__(self, context: Context, size: int, rng: Rng) -> None:
         super().__init__(context, size, rng)
         self._student = Student(self)
-        self._samples = Loop(self._add_sample, rng.device)
+        self._samples = Loop(self._add_group, rng.device)
 
     def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
         """The covariance, over samples of the coreset's posterior."""
@@ -76,33 +76,51 @@ class _Update(Update):
         real_images, inputs["real_labels"] = context.real({}, some)
         inputs["real_images"] = context.augmentation(real_images, generator)
         self._samples.load(inputs)
-        self._samples.run(self.settings.samples)
+        self._samples.run(self.settings.samples // self.group)
         return sampled_estimate(self._samples.state, segment, self._student, state)
 
-    def _add_sample(self, state: State) -> State:
+    def _add_group(self, state: State) -> State:
+        """Add a group of samples to the covariance.
+
+        Each has a copy of the coreset to itself: one backward pass gives the gradients of all.
+        """
         settings = self.settings
-        params = around(state["params"], settings.noise, self.rng.device)
-        theta = Weights(params, state["buffers"])
-        leaves, moves = learned_leaves(state), state["moves"]
-        draw = Draw(*(state[f"draw_{name}"] for name in Draw._fields))
+        points = {name: state[name] for name in ("images", "labels")}
+        leaves = learned_leaves({k: v.expand(self.group, *v.shape) for k, v in points.items()})
         with torch.enable_grad():
-            # All images count in the likelihood; those that this update does not move are constant.
-            images = torch.where(moves.view(-1, 1, 1, 1), leaves["images"], state["images"])
-            labels = state["labels"]
-            if "labels" in leaves:
-                labels = torch.where(moves.view(-1, 1), leaves["labels"], labels)
-            points = self.context.augmentation.apply(images, draw)
-            log_p = -F.cross_entropy(self.apply(theta, points), labels, reduction="none")
-            moved = torch.where(moves, log_p, 0.0).sum() / moves.sum()
-            gradients = gradients_by(leaves, moved)
+            own = [
+                dict(zip(leaves, copy, strict=True)) for copy in zip(*leaves.values(), strict=True)
+            ]
+            samples = [self._sample(state, copy) for copy in own]
+            gradients = gradients_by(leaves, torch.stack([moved for moved, *_ in samples]).sum())
+        now = state
+        for number, (_, loss_x, loss_u) in enumerate(samples):
+            excess = settings.weight_u * loss_u - settings.weight_x * loss_x
+            gradient = {name: value[number] for name, value in gradients.items()}
+            now = {
+                **now,
+                **with_sample(now, gradient, excess, settings.samples),
+                "loss_x": now["loss_x"] + loss_x / settings.samples,
+                "loss_u": now["loss_u"] + loss_u / settings.samples,
+            }
+        return {name: value for name, value in now.items() if value is not state[name]}
+
+    def _sample(self, state: State, leaves: State) -> tuple[Tensor, Tensor, Tensor]:
+        """For new weights: log p of the images that this update moves, and both losses."""
+        params = around(state["params"], self.settings.noise, self.rng.device)
+        theta, moves = Weights(params, state["buffers"]), state["moves"]
+        draw = Draw(*(state[f"draw_{name}"] for name in Draw._fields))
+        # All images count in the likelihood; those that this update does not move are constant.
+        images = torch.where(moves.view(-1, 1, 1, 1), leaves["images"], state["images"])
+        labels = state["labels"]
+        if "labels" in leaves:
+            labels = torch.where(moves.view(-1, 1), leaves["labels"], labels)
+        points = self.context.augmentation.apply(images, draw)
+        log_p = -F.cross_entropy(self.apply(theta, points), labels, reduction="none")
+        moved = torch.where(moves, log_p, 0.0).sum() / moves.sum()
         with torch.no_grad():
             loss_x = F.cross_entropy(self.apply(theta, state["real_images"]), state["real_labels"])
-        loss_u = -log_p.detach().mean()
-        excess = settings.weight_u * loss_u - settings.weight_x * loss_x
-        changed = with_sample(state, gradients, excess, settings.samples)
-        changed["loss_x"] = state["loss_x"] + loss_x / settings.samples
-        changed["loss_u"] = state["loss_u"] + loss_u / settings.samples
-        return changed
+        return moved, loss_x, -log_p.detach().mean()
 
 
 class BPCReverseKL(WeightSpaceMethod):
@@ -118,7 +136,7 @@ class BPCReverseKL(WeightSpaceMethod):
     update augments the coreset once and a batch of real images once, the same for all samples: were
     it once a sample, the augmentations would count among what varies together.
 
-    Samples are taken one by one, and what an update needs in memory does not grow with S.
+    The samples are taken `group` at a time, and memory grows with the group alone.
     """
 
     name = "BPC-rKL"

@@ -39,6 +39,11 @@ class Update:
         self.batch = self.settings.batch if self.settings.batch < size else None
         """Images of the coreset that a step takes; None for all."""
         self.apply = compiled(context.net.apply, context.device)
+        samples = self.settings.samples
+        # Every step of a loop is the same: the group must divide the samples.
+        largest = min(self.settings.group, samples)
+        self.group = next(g for g in range(largest, 0, -1) if samples % g == 0)
+        """Samples of the weights that a step takes."""
 
     def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
         """The gradient, given where the expert starts and where it goes."""
