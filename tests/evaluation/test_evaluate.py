@@ -1,6 +1,7 @@
 """`evaluate`: what it is given, what it refuses, and the JSON that others read."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from statistics import stdev
 
@@ -123,3 +124,20 @@ def test_data_of_another_shape_are_refused(coreset, data):
     colour = replace(data, train=replace(data.train, images=data.train.images.repeat(1, 3, 1, 1)))
     with pytest.raises(UserError, match="have channels 3 and the coreset was made for 1"):
         evaluate(coreset, colour, protocol=SHORT, device="cpu")
+
+
+def test_it_tells_of_its_chains_and_of_its_predictions(coreset, data):
+    class Heard(list):
+        def task(self, what, total, done=0):  # noqa: ARG002
+            self.append([what, total])
+            return nullcontext(self)
+
+        def advance(self, **figures):
+            self[-1].append(sorted(figures))
+
+    heard = Heard()
+    evaluate(coreset, data, protocol=SHORT, seeds=2, device="cpu", progress=heard)
+    keeps = SHORT.epochs // SHORT.every
+    chains, predictions = heard
+    assert chains == ["sghmc", 2 * keeps, *[["loss"]] * 2 * keeps]
+    assert predictions == ["predict", 2 * keeps, *[[]] * 2 * keeps]

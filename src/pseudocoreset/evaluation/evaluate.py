@@ -81,14 +81,15 @@ def evaluate(
     )
     scores, samplers = [], []
     bins: dict[str, list[float]] = {}
-    for posterior in posteriors:
-        log_samples = log_samples_of(posterior, on_device.images)
-        scores.append(score(log_samples, on_device.labels))
-        samplers.append({name: posterior.details[name] for name in SIGNS})
-        if not bins:
-            columns = reliability(predictive(log_samples).exp(), on_device.labels)
-            names = ("share", "confidence", "accuracy")
-            bins = {n: column.tolist() for n, column in zip(names, columns, strict=True)}
+    with progress.task("predict", sum(map(len, posteriors))) as task:
+        for posterior in posteriors:
+            log_samples = log_samples_of(posterior, on_device.images, task)
+            scores.append(score(log_samples, on_device.labels))
+            samplers.append({name: posterior.details[name] for name in SIGNS})
+            if not bins:
+                columns = reliability(predictive(log_samples).exp(), on_device.labels)
+                names = ("share", "confidence", "accuracy")
+                bins = {n: column.tolist() for n, column in zip(names, columns, strict=True)}
     stated = {
         **asdict(protocol),
         "temperature": posterior.details["temperature"],

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pseudocoreset.data import Normalisation, Split
+from pseudocoreset.engine.progress import Task
 from pseudocoreset.nets import Net, Weights
 from pseudocoreset.posterior.sample import Posterior
 
@@ -27,7 +28,9 @@ def accuracy(net: Net, weights: Weights, split: Split, normalisation: Normalisat
     return float((predicted == split.labels).float().mean())
 
 
-def log_samples_of(posterior: Posterior, images: Tensor) -> Float[Tensor, "s n k"]:
+def log_samples_of(
+    posterior: Posterior, images: Tensor, task: Task | None = None
+) -> Float[Tensor, "s n k"]:
     """log p(class | image, sample) for images given as bytes, on the images' device."""
     net = posterior.make_net()
     outputs = []
@@ -35,4 +38,6 @@ def log_samples_of(posterior: Posterior, images: Tensor) -> Float[Tensor, "s n k
         weights = Weights(*(part.to(images.device) for part in sample))
         logits = logits_of(net, weights, images, posterior.normalisation)
         outputs.append(logits.log_softmax(1))
+        if task is not None:
+            task.advance()
     return torch.stack(outputs)
