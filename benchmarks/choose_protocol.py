@@ -10,6 +10,7 @@ over the coresets.
 """
 
 import argparse
+import sys
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -35,6 +36,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    # What was run, without the places of this machine.
+    given = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     data = load_data(options.data).hold_out(options.holdout)
     grid = [
         {name: value for name, value in zip(GRID, values, strict=True) if value is not None}
@@ -47,6 +50,7 @@ def main() -> None:
         found = evaluate(coreset, data, protocol=protocol, seeds=options.seeds, split="holdout")
         content = found.as_json()
         row = {"run": run.name, "method": coreset.provenance.method, "ipc": coreset.ipc}
+        row["fingerprint"] = coreset.fingerprint
         row |= {"changes": changes, **{name: content[name] for name in SCORES}}
         rows.append(row)
         print(
@@ -59,7 +63,7 @@ def main() -> None:
         write_json(
             options.out,
             {
-                "command": __doc__.split("\n\n")[1].strip(),
+                "command": f"python benchmarks/choose_protocol.py {' '.join(given)}",
                 "chosen": min(grid, key=lambda changes: _mean_nll(rows, changes)),
                 "protocol": same | {"seeds": options.seeds},
                 "rows": rows,

@@ -10,7 +10,7 @@ update (on CUDA the kind of augmentation is drawn on the host, as nobody would w
 there). The whole coreset is one batch, as in the paper's settings for CIFAR-10.
 """
 
-from math import pi
+from math import ceil, pi
 from typing import NamedTuple
 
 import torch
@@ -23,7 +23,7 @@ from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData
 from pseudocoreset.divergences import Context, Points
-from pseudocoreset.divergences.weight_space import draw_segment
+from pseudocoreset.divergences.weight_space import Segment, draw_segment
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.experts import ExpertSettings
 from pseudocoreset.nets import Net, Weights, make_net
@@ -219,8 +219,12 @@ class PlainUpdates:
         noise = torch.randn(mean.shape, generator=rng.device, device=mean.device, dtype=mean.dtype)
         return self.context.net.unflatten(mean + self.context.settings.noise * noise)
 
+    def _segment(self, rng: Rng) -> Segment:
+        epochs = self.context.settings.expert_epochs
+        return draw_segment(self.context.experts, self.context, rng, epochs)
+
     def _fkl(self, coreset: Points, rng: Rng) -> Tensor:
-        segment = draw_segment(self.context.experts, self.context, rng)
+        segment = self._segment(rng)
         mean_u = self._train_student(coreset, segment.start, rng)
         images = coreset.images.detach().requires_grad_()
         samples = self.context.settings.samples
@@ -238,7 +242,7 @@ class PlainUpdates:
 
     def _rkl(self, coreset: Points, rng: Rng) -> Tensor:
         settings, real = self.context.settings, self.context.real
-        segment = draw_segment(self.context.experts, self.context, rng)
+        segment = self._segment(rng)
         mean_u = self._train_student(coreset, segment.start, rng)
         change = self._draw(coreset, rng)
         some = torch.randperm(len(real.split), generator=rng.device, device=self.context.device)
@@ -261,7 +265,7 @@ class PlainUpdates:
 
     def _w(self, coreset: Points, rng: Rng) -> Tensor:
         """One autograd graph through all of the student's steps."""
-        segment = draw_segment(self.context.experts, self.context, rng)
+        segment = self._segment(rng)
         settings = self.context.settings
         images = coreset.images.detach().requires_grad_()
         theta = segment.start.params.detach().requires_grad_()
@@ -327,16 +331,23 @@ def sghmc_scores(
     variance = 2 * protocol.step * protocol.friction * temperature / len(images)
     augmentation = Augmentation.parse(coreset.dsa if protocol.dsa == "on" else "off", mirror=True)
     probabilities = torch.zeros(len(data.test), data.classes, device=device)
+    steps = ceil(len(images) / protocol.batch)
+    places = torch.arange(steps * ceil(len(images) / steps), device=device) % len(images)
     for epoch in range(1, protocol.epochs + 1):
-        views = augmented(images, augmentation, rng)
-        optimiser.zero_grad()
-        F.cross_entropy(module(views), coreset.labels).backward()
-        if temperature > 0:
-            noise = torch.randn(network.num_params, generator=rng.device, device=device)
-            for name, part in network.unflatten(noise).items():
-                gradient = module.get_parameter(name).grad
-                gradient.add_(part, alpha=-(variance**0.5) / protocol.step)
-        optimiser.step()
+        if steps > 1:
+            order = torch.randperm(len(images), generator=rng.device, device=device)
+        else:
+            order = torch.arange(len(images), device=device)
+        for index in order[places].chunk(steps):
+            views = augmented(images[index], augmentation, rng)
+            optimiser.zero_grad()
+            F.cross_entropy(module(views), coreset.labels[index]).backward()
+            if temperature > 0:
+                noise = torch.randn(network.num_params, generator=rng.device, device=device)
+                for name, part in network.unflatten(noise).items():
+                    gradient = module.get_parameter(name).grad
+                    gradient.add_(part, alpha=-(variance**0.5) / protocol.step)
+            optimiser.step()
         if epoch % protocol.every == 0:
             with torch.no_grad():
                 parts = data.test.images.split(1000)

@@ -38,6 +38,7 @@ GOAL = 1.5
 def main() -> int:
     options = parse()
     if options.work is not None:
+        options.work.mkdir(parents=True)  # what is there already would not be made again
         return check(options, options.work)
     with tempfile.TemporaryDirectory() as folder:
         return check(options, Path(folder))

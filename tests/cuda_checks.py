@@ -13,6 +13,7 @@ from pseudocoreset.divergences import METHODS
 from pseudocoreset.engine import loop
 from pseudocoreset.nets import convnet, fused
 from pseudocoreset.posterior import named_protocol, sample_posterior, sample_posteriors
+from pseudocoreset.settings import USED_BY
 
 NET = "convnet:width=16"
 
@@ -35,6 +36,7 @@ def results() -> dict[str, torch.Tensor]:
         found["expert"] = store.snapshot(store.trajectories[1], 3, torch.device("cpu")).params
         for method in METHODS:
             own = {"gamma": 1.0, "from_epoch": 2, "draws": 2} if method.startswith("fbpc") else {}
+            own |= {"group": 3} if method in USED_BY["group"] else {}
             wanted = DistillSettings(method, ipc=2, steps=1, batch=15, lr_images=1.0, **own)
             start = distill(data, store, replace(wanted, steps=0), device="cuda")
             made = distill(data, store, wanted, device="cuda")

@@ -57,7 +57,7 @@ def make_settings(**changes: object) -> MethodSettings:
         "gamma": 0.3,
         "lr_map": 0.01,
         "lr_x": 0.1,
-        "lr_u": 0.1,
+        "lr_u": 0.04,
         "batch": 100,
         "max_map_steps": 200,
         "covariance_steps": 4,

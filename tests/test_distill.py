@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -188,6 +189,62 @@ def test_folder_of_other_settings_is_refused_by_name(data, store, tmp_path, chan
     with pytest.raises(UserError, match=rf"holds a run with {name} .*another --out"):
         run(data, store, replace(toy("Quadratic", steps=1), **changes), tmp_path / "run", seed)
     assert (tmp_path / "run/config.yaml").read_bytes() == before
+
+
+def test_folder_of_other_experts_or_data_is_refused(data, store, tmp_path):
+    out, settings = tmp_path / "run", fbpc(steps=1)
+    run(data, store, settings, out)
+    shutil.copytree(store.path, tmp_path / "more")
+    first = ExpertStore.open(tmp_path / "more").trajectories[0]
+    shutil.copy(first, first.with_name("trajectory-0007.safetensors"))
+    with pytest.raises(UserError, match=r"holds a run with other experts: .*another --out"):
+        run(data, ExpertStore.open(tmp_path / "more"), settings, out)
+    others = make_data(seed=1)
+    with pytest.raises(UserError, match="holds a run with data_fingerprint"):
+        run(others, make_store(tmp_path / "others", others), settings, out)
+    held = data.hold_out(CLASSES)
+    with pytest.raises(UserError, match=r"holds a run with (holdout|data_fingerprint)"):
+        run(held, make_store(tmp_path / "held", held), settings, out)
+    other_net = make_store(tmp_path / "net", data, net="convnet:width=4,depth=1")
+    with pytest.raises(UserError, match="holds a run with nets"):
+        run(data, other_net, settings, out)
+
+
+@pytest.mark.parametrize("changes", [{"noise": 0.02}, {"average": 0.5}, {"student_steps": 3}])
+def test_folder_of_another_figure_of_the_method_is_refused(data, store, tmp_path, changes):
+    settings = DistillSettings("bpc-rkl", ipc=2, steps=1, samples=2, student_steps=2)
+    run(data, store, settings, tmp_path / "run")
+    with pytest.raises(UserError, match=f"holds a run with {next(iter(changes))} "):
+        run(data, store, replace(settings, **changes), tmp_path / "run")
+
+
+def test_a_run_goes_on_with_another_group(data, store, tmp_path):
+    settings = DistillSettings("bpc-rkl", ipc=2, steps=1, samples=2, student_steps=2)
+    run(data, store, settings, tmp_path / "run")
+    run(data, store, replace(settings, steps=2, group=2), tmp_path / "run")
+    assert [row["update"] for row in read_metrics(tmp_path / "run")] == [1, 2]
+
+
+def test_one_process_at_a_time_in_a_folder(data, store, tmp_path):
+    settings = fbpc(steps=1)
+    run(data, store, settings, tmp_path / "run")
+    code = """if True:
+        import sys, time
+        from pathlib import Path
+        from pseudocoreset.run_folder import RunFolder, read_config
+        path = Path(sys.argv[1])
+        with RunFolder(path, read_config(path)).alone():
+            print("in", flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout.readline() == b"in\n"
+    with pytest.raises(UserError, match=r"another process is at work in .*run: wait for it"):
+        run(data, store, replace(settings, steps=2), tmp_path / "run")
+    other.communicate()
+    run(data, store, replace(settings, steps=2), tmp_path / "run")
+    assert len(read_metrics(tmp_path / "run")) == 2
 
 
 def test_settings_that_were_resolved_the_same_go_on(data, store, tmp_path):

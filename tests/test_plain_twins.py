@@ -59,10 +59,11 @@ def test_an_expert_is_the_same(data, tmp_path):
     assert_close(torch.nn.utils.parameters_to_vector(twin.module.parameters()), wanted)
 
 
+@pytest.mark.parametrize("batch", [256, 5], ids=["all at once", "in batches"])
 @pytest.mark.parametrize("temperature", [0.0, 3.0])
-def test_a_chain_is_the_same(data, temperature):
+def test_a_chain_is_the_same(data, temperature, batch):
     coreset = distill(data, (), DistillSettings("random", ipc=3, dsa="off"), net=NET, device="cpu")
-    protocol = named_protocol("paper", epochs=20, every=5, temperature=temperature)
+    protocol = named_protocol("paper", epochs=20, every=5, temperature=temperature, batch=batch)
     scores = evaluate(coreset, data, protocol=protocol, seeds=1, first_seed=2, device="cpu")
     accuracy, nll = plain.sghmc_scores(coreset, data, protocol, CPU, seed=2)
     assert accuracy == pytest.approx(scores.mean("accuracy"))

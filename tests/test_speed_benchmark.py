@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import speed
+from pseudocoreset.coreset import versions
 from speed_row import Row, measure
 
 PROMISED = ("what", "net", "ipc", "plain_s", "fast_s", "ratio", "peak_gb", "device")
@@ -77,6 +78,14 @@ def test_a_failure_is_a_row():
     assert all(found[name] is None for name in ("plain_s", "fast_s", "ratio", "peak_gb"))
     assert not speed.is_done(found, row)
     assert "8×8" in speed.table([found])
+
+
+def test_rows_of_other_code_or_another_device_are_measured_again():
+    row = Row("expert epoch", "convnet", None, device="cpu")
+    old = {"row": asdict(row), "versions": versions(), "device": "cpu"}
+    assert speed.is_done(old, row)
+    assert not speed.is_done(old | {"device": "NVIDIA H200"}, row)
+    assert not speed.is_done(old | {"versions": {**versions(), "code": "another"}}, row)
 
 
 def test_the_default_rows_cover_the_papers_tables(monkeypatch):

@@ -3,6 +3,7 @@
 import hashlib
 import platform
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,16 @@ FORMAT = 1
 KIND = "a coreset"
 
 
+@cache
+def code_digest() -> str:
+    """A digest of the package's own source, which names the code where a version does not."""
+    folder = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
 def versions() -> dict[str, str]:
     """The versions that a figure or a file was made with."""
     from importlib.metadata import PackageNotFoundError, version
@@ -30,6 +41,7 @@ def versions() -> dict[str, str]:
         own = "source"
     return {
         "pseudocoreset": own,
+        "code": code_digest(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from math import isfinite
 from pathlib import Path
@@ -79,19 +80,20 @@ def distill(
         named = asdict(provenance)
         own = {name: named[name] for name in ("data", "data_fingerprint", "holdout", "seed")}
         folder = RunFolder(Path(out), {**provenance.config, **own, "experts": provenance.experts})
-    if divergence is not None:
-        run.go(divergence, folder, progress)
-    images, labels = run.result()
-    coreset = Pseudocoreset(
-        images.cpu(),
-        labels.cpu(),
-        class_names=data.class_names,
-        normalisation=data.normalisation,
-        dsa=config["dsa"],
-        provenance=provenance,
-    )
-    if folder is not None:
-        coreset.save(folder.coreset_path)
+    with nullcontext() if folder is None else folder.alone():
+        if divergence is not None:
+            run.go(divergence, folder, progress)
+        images, labels = run.result()
+        coreset = Pseudocoreset(
+            images.cpu(),
+            labels.cpu(),
+            class_names=data.class_names,
+            normalisation=data.normalisation,
+            dsa=config["dsa"],
+            provenance=provenance,
+        )
+        if folder is not None:
+            coreset.save(folder.coreset_path)
     return coreset
 
 

@@ -1,21 +1,23 @@
 """A run on disk: configuration, metrics, checkpoint, coreset; what was begun can go on."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pseudocoreset.engine.files import open_tensors, write_tensors, write_text
+from pseudocoreset.engine.files import held, open_tensors, write_tensors, write_text
 from pseudocoreset.engine.loop import State
 from pseudocoreset.errors import UserError
 
 CHECKPOINT = "a checkpoint"
 LOUD_SHARE = 0.01
 """More updates than this that missed γ are a reason not to trust the coreset."""
-EXTENDABLE = ("steps", "checkpoint_every")
-"""What may change when a run goes on: update i depends neither on how many are to follow nor on how
-often they are kept."""
+EXTENDABLE = ("steps", "checkpoint_every", "group")
+"""What may change when a run goes on: update i depends neither on how many are to follow, nor on
+how often they are kept, nor on how many samples are taken at once."""
 
 
 class OtherRunError(UserError):
@@ -36,14 +38,32 @@ class RunFolder:
         if (path / "config.yaml").exists():
             there = read_config(path)
             for name in {**config, **there}:  # in their order: the method goes before its settings
-                if name not in EXTENDABLE and config.get(name) != there.get(name):
+                if name in EXTENDABLE or config.get(name) == there.get(name):
+                    continue
+                if name == "experts":  # their digests would tell nobody anything
                     raise OtherRunError(
-                        f"{path} holds a run with {name} {there.get(name)}, not {config.get(name)}",
-                        "give another --out, or the settings it was begun with",
+                        f"{path} holds a run with other experts: other ones were given, or more "
+                        "have been trained since",
+                        "give another --out, or the experts it was begun with",
                     )
+                raise OtherRunError(
+                    f"{path} holds a run with {name} {there.get(name)}, not {config.get(name)}",
+                    "give another --out, or the settings it was begun with",
+                )
             self._refuse_fewer(config)
         write_text(path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         self._pending: list[str] = []
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out of the folder while this one works in it."""
+        with (self.path / ".lock").open("ab") as lock, held(lock, 0, wait=False) as mine:
+            if not mine:
+                raise UserError(
+                    f"another process is at work in {self.path}: wait for it, or give another "
+                    "--out."
+                )
+            yield
 
     def _refuse_fewer(self, config: dict[str, Any]) -> None:
         """A coreset of 1000 updates must not say that it had 500."""

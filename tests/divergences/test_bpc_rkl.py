@@ -170,5 +170,5 @@ def test_experts_with_early_epochs_are_needed(store, data):
     with pytest.raises(UserError, match="BPC-rKL needs trained experts: give --experts"):
         BPCReverseKL(replace(context, experts=None))
     late = type(store)(store.path, replace(store.identity, first_epoch=1))
-    with pytest.raises(UserError, match="holds epochs 1 to 3 and epochs 0 to 3 are needed"):
+    with pytest.raises(UserError, match="holds epochs 1 to 3 and epochs 0 to 2 are needed"):
         BPCReverseKL(replace(context, experts=late))

@@ -82,6 +82,10 @@ def random_case(samples, images, classes, seed):
     return logits.log_softmax(2), labels
 
 
+def test_kim_et_al_average_over_test_batches_of_128():
+    assert KIM_BATCH == 128
+
+
 @given(st.integers(1, 6), st.integers(1, KIM_BATCH), st.integers(2, 5), st.integers(0, 1000))
 @settings(max_examples=50, deadline=None)
 def test_kims_nll_is_never_smaller_within_a_batch(samples, images, classes, seed):

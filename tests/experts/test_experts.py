@@ -455,7 +455,7 @@ def test_an_index_that_was_lost_does_not_mix_stores(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", '{"format": 1}', '{"format": 1, "identity": {"data": "x"}}', "\0"]
+    "text", ["", "{", "[]", "3", '{"format": 2}', '{"format": 2, "identity": {"data": "x"}}', "\0"]
 )
 def test_a_broken_index_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "index.json").write_text(text)
@@ -479,8 +479,8 @@ def test_places_without_a_store_are_refused(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     identity = asdict(train(tmp_path).identity)
-    write_json(tmp_path / "index.json", {"format": 2, "identity": identity})
-    with pytest.raises(UserError, match=r"index.json has format 2 and this version reads 1"):
+    write_json(tmp_path / "index.json", {"format": 3, "identity": identity})
+    with pytest.raises(UserError, match=r"index.json has format 3 and this version reads 2"):
         ExpertStore.open(tmp_path)
 
 
@@ -624,4 +624,10 @@ def test_what_is_written_is_seen_at_once(tmp_path: Path) -> None:
         "trajectory-0000.safetensors",
         "trajectory-0011.safetensors",
     ]
-    assert store.fingerprint != fingerprint
+    both = store.fingerprint
+    assert both != fingerprint
+    store.write(11, [Weights(torch.ones(net.num_params), torch.zeros(0))] * 3, {}, net)
+    others = store.fingerprint
+    assert others != both
+    store.trajectory_path(11).rename(store.trajectory_path(12))
+    assert ExpertStore.open(tmp_path).fingerprint not in (both, others)

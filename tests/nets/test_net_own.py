@@ -24,6 +24,10 @@ def test_own_network_keeps_its_own_init_and_its_tied_weights():
     assert "second.weight" not in tensors
 
 
+def test_of_an_own_network_nobody_knows_whether_images_count_for_one_another():
+    assert not make("custom").by_image
+
+
 def test_own_init_follows_the_generator_alone():
     net = make("custom")
     before = torch.get_rng_state()

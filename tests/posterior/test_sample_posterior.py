@@ -15,6 +15,7 @@ from pseudocoreset.posterior import (
     sample_posterior,
     sample_posteriors,
 )
+from pseudocoreset.posterior import sample as sampling
 from pseudocoreset.training import StillImages
 from small_world import NET, make_data, make_points
 
@@ -136,6 +137,15 @@ def test_signs_of_how_sampling_went():
     assert len(details["loss_trace"][0]) == 40
     (kinetic,) = details["kinetic_temperature"]
     assert kinetic == pytest.approx(1.0, rel=0.1)
+
+
+def test_velocities_before_the_first_sample_do_not_count(monkeypatch):
+    """The way down from a start far off is fast, whatever the temperature."""
+    protocol = replace(SHORT, epochs=40, every=20, temperature=1e-6, dsa="off", friction=0.5)
+    (kinetic,) = sample(protocol).details["kinetic_temperature"]
+    monkeypatch.setattr(sampling._Lane, "forget_kinetic", lambda _: None)
+    (with_the_way,) = sample(protocol).details["kinetic_temperature"]
+    assert with_the_way > 2 * kinetic
 
 
 def test_round_trip(tmp_path):

@@ -69,7 +69,9 @@ def test_every_cell_is_measured_with_what_made_it(results):
     assert (content["experts"]["num"], content["experts"]["epochs"]) == (1, 2)
     assert content["coreset"]["config"]["steps"] == 1
     assert content["protocol"]["prior"] == TINY.prior
-    assert content["by_paper"].keys() == set(SCORE_KEYS)
+    assert content["by_paper"].keys() == {*SCORE_KEYS, "protocol"}
+    assert content["by_paper"]["protocol"]["prior"] != TINY.prior
+    assert {"code", "torch"} <= content["versions"].keys()
     assert content["by_paper"]["nll"] != content["nll"]
     assert content["device"] == "cpu"
     assert content["duration"]["distill_s"] > 0
@@ -302,15 +304,16 @@ def test_a_run_of_more_updates_is_to_be_deleted_under_work(results, tmp_path, ca
     assert cell.exists()
 
 
+@pytest.mark.parametrize("changes", [{"from_epoch": 3}, {"from_epoch": 1, "to_epoch": 3}])
 def test_too_few_epochs_are_refused_before_anything_is_measured(
-    results, tmp_path, capsys, monkeypatch
+    results, tmp_path, capsys, monkeypatch, changes
 ):
-    later = replace(OWN["digits", 1], from_epoch=3)
+    later = replace(OWN["digits", 1], **changes)
     monkeypatch.setitem(OWN, ("digits", 1), later)
     given = ["table1", *SMALL, "--cells", "random/1,bpc-fkl/1,fbpc*/1,fbpc/10"]
     run("dsa", *given, "--out", tmp_path / "results", code=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert "--epochs 2" in line
-    assert "on, fbpc/1 (3), fbpc-isotropic/1 (3): give --epochs 3 or more" in line
+    assert "of a later epoch, fbpc/1 (3), fbpc-isotropic/1 (3): give --epochs 3 or more" in line
     assert not list(tmp_path.iterdir())
     run(*given, "--out", results, "--quiet")  # where they were measured before, there is no need

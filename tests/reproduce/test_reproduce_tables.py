@@ -1,6 +1,7 @@
 """What is rendered of cells made by hand, and that the committed pages are what is rendered."""
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -40,7 +41,13 @@ def made(cell: Cell, accuracy: float, nll: float = 1.0, kim: float | None = None
         "coreset": {"images": 10 * size, "config": {"steps": 1000}},
         "experts": {"num": 20, "epochs": 30, "fingerprint": "f"} if cell.recipe else None,
         "fingerprints": [f"{cell.file_name} by hand"],
-        "duration": {"experts_s": 600.0, "distill_s": 50.0, "evaluate_s": 10.0, "whole": True},
+        "duration": {
+            "experts_s": 600.0,
+            "experts_whole": True,
+            "distill_s": 50.0,
+            "evaluate_s": 10.0,
+            "whole": True,
+        },
         "device": "a device",
         "by_paper": None,
     }
@@ -298,13 +305,19 @@ def test_time_spent_adds_up_and_owns_up(tmp_path):
     path = tmp_path / "seconds.json"
     with pytest.raises(KeyboardInterrupt), TimeSpent(path):
         raise KeyboardInterrupt
-    first = TimeSpent(path)
-    assert first.seconds > 0
-    assert first.whole
-    with TimeSpent(path) as second:
-        pass
-    assert second.seconds > first.seconds
+    spent = TimeSpent(path)
+    first = spent.seconds
+    assert first > 0
+    assert spent.whole
+    with TimeSpent(path):  # of two processes at once, both count
+        with TimeSpent(path):
+            time.sleep(0.02)
+        second = spent.seconds
+        assert second >= first + 0.02
+        assert not spent.whole
+    assert spent.seconds >= second + 0.02
+    assert spent.whole
     TimeSpent(path).__enter__()  # and killed
-    with TimeSpent(path) as last:
+    with TimeSpent(path):
         pass
-    assert not last.whole
+    assert not spent.whole

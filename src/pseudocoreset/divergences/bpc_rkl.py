@@ -141,6 +141,7 @@ class BPCReverseKL(WeightSpaceMethod):
 
     name = "BPC-rKL"
     update = _Update
+    needs_target = False
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

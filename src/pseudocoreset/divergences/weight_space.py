@@ -55,12 +55,15 @@ class WeightSpaceMethod:
 
     name: ClassVar[str]
     update: ClassVar[type[Update]]
+    needs_target: ClassVar[bool] = True
+    """Whether an update asks where the expert goes from θ₀."""
 
     def __init__(self, context: Context) -> None:
         if context.experts is None:
             raise UserError(f"{self.name} needs trained experts: give --experts.")
         settings = context.settings
-        context.experts.require(0, settings.start_epochs - 1 + settings.expert_epochs)
+        self._epochs = settings.expert_epochs if self.needs_target else 0
+        context.experts.require(0, settings.start_epochs - 1 + self._epochs)
         self._context = context
         self._experts = context.experts
         self._update: Update | None = None
@@ -73,16 +76,16 @@ class WeightSpaceMethod:
         """Draw a piece of a trajectory, and make the update with it."""
         if self._update is None or self._update.rng is not rng:
             self._update = self.update(self._context, len(coreset.images), rng)
-        segment = draw_segment(self._experts, self._context, rng)
+        segment = draw_segment(self._experts, self._context, rng, self._epochs)
         return self._update.estimate(coreset, segment, state)
 
 
-def draw_segment(experts: ExpertStore, context: Context, rng: Rng) -> Segment:
-    """A piece of `expert_epochs` that starts in [0, `start_epochs`), from all trajectories."""
+def draw_segment(experts: ExpertStore, context: Context, rng: Rng, epochs: int) -> Segment:
+    """A piece of so many epochs that starts in [0, `start_epochs`), from all trajectories."""
     trajectory = experts.trajectories[rng.choose(len(experts))]
     epoch = rng.choose(context.settings.start_epochs)
-    ends = (epoch, epoch + context.settings.expert_epochs)
-    start, target = (experts.snapshot(trajectory, end, context.device) for end in ends)
+    start = experts.snapshot(trajectory, epoch, context.device)
+    target = experts.snapshot(trajectory, epoch + epochs, context.device) if epochs else start
     return Segment(start, target, epoch)
 
 

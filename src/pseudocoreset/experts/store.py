@@ -22,7 +22,7 @@ from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Net, Weights, make_net
 
-FORMAT = 1
+FORMAT = 2
 TRAJECTORY = "an expert trajectory"
 
 
@@ -122,9 +122,9 @@ class ExpertStore:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what the store is and of how many trajectories it holds."""
-        content = json.dumps([asdict(self.identity), len(self)], sort_keys=True)
-        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+        """A digest of what the store is and of the weights it holds."""
+        held_ones = [(path.name, self.describe(path)["digest"]) for path in self.trajectories]
+        return _digest(json.dumps([asdict(self.identity), held_ones], sort_keys=True).encode())
 
     def __len__(self) -> int:
         """The number of whole trajectories."""
@@ -181,6 +181,7 @@ class ExpertStore:
             "kind": TRAJECTORY,
             "number": number,
             "identity": asdict(self.identity),
+            "digest": _digest(*(part.numpy().tobytes() for part in tensors.values())),
             **figures,
         }
         write_tensors(self.trajectory_path(number), tensors, metadata)
@@ -228,3 +229,10 @@ class ExpertStore:
                 f"{first} to {last} are needed: train experts that keep them, or give another "
                 "--from-epoch, --to-epoch or --start-epochs, whichever the method takes."
             )
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

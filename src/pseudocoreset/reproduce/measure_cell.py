@@ -18,7 +18,7 @@ from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
 from pseudocoreset.posterior import Protocol, named_protocol
 from pseudocoreset.quickstart import whole_data
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.recipes import recipe_for
+from pseudocoreset.recipes import Recipe, recipe_for
 from pseudocoreset.reproduce.cells import FULL, Cell, Scope
 from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
@@ -88,20 +88,25 @@ class Made:
 
 def refuse_too_few_epochs(cells: Sequence[Cell], work: Work) -> None:
     """Refuse cells that take experts from a later epoch on than these are trained to."""
-    first = {
-        cell.name: recipe_for(
-            work.data.name, cell.ipc, cell.method, cell.recipe or "paper"
-        ).from_epoch
+    needed = {
+        cell.name: _epochs_needed(cell, recipe_for(work.data.name, cell.ipc, cell.method, recipe))
         for cell in cells
-        if cell.method in USED_BY["from_epoch"] and cell.ipc is not None
+        if cell.ipc is not None and (recipe := cell.recipe) is not None
     }
-    late = {name: epoch for name, epoch in first.items() if epoch > work.settings.epochs}
+    late = {name: epoch for name, epoch in needed.items() if epoch > work.settings.epochs}
     if late:
         named = ", ".join(f"{name} ({epoch})" for name, epoch in late.items())
         raise UserError(
-            f"--epochs {work.settings.epochs} is too few for cells that take experts from a later "
-            f"epoch on, {named}: give --epochs {max(late.values())} or more, or other --cells."
+            f"--epochs {work.settings.epochs} is too few for cells that need experts of a later "
+            f"epoch, {named}: give --epochs {max(late.values())} or more, or other --cells."
         )
+
+
+def _epochs_needed(cell: Cell, recipe: Recipe) -> int:
+    """The least number of epochs; students start as late as there are epochs for."""
+    if cell.method in USED_BY["from_epoch"]:
+        return max(recipe.from_epoch, recipe.to_epoch or 0)
+    return recipe.expert_epochs if cell.method in USED_BY["expert_epochs"] else 1
 
 
 def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
@@ -109,24 +114,24 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     made = _made(cell, work)
     began = time.perf_counter()
     evaluation = _evaluated(made.coresets, work, FULL_PROTOCOL if cell.method == FULL else PROTOCOL)
-    by_paper: dict[str, float] | None = None
+    by_paper: dict[str, Any] | None = None
     if cell.method != FULL:
         scores = _evaluated(made.coresets, work, PAPER_PROTOCOL).as_json()
-        by_paper = {name: scores[name] for name in SCORE_KEYS}
+        by_paper = {name: scores[name] for name in (*SCORE_KEYS, "protocol")}
     evaluate_s = time.perf_counter() - began
     content = evaluation.as_json()
     for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here
         del signs["loss_trace"]
-    watches = [watch for watch in (made.experts_watch, made.watch) if watch is not None]
     content |= {
         "by_paper": by_paper,
         "fingerprints": [coreset.fingerprint for coreset in made.coresets],
         "experts": None if made.experts is None else _described(made.experts),
         "duration": {
             "experts_s": made.experts_watch.seconds if made.experts_watch else 0.0,
+            "experts_whole": made.experts_watch is None or made.experts_watch.whole,
             "distill_s": made.watch.seconds if made.watch else 0.0,
             "evaluate_s": evaluate_s,
-            "whole": all(watch.whole for watch in watches),
+            "whole": made.watch is None or made.watch.whole,
         },
         "device": device_name(choose_device(work.device)),
         "versions": versions(),
@@ -146,7 +151,7 @@ def _made(cell: Cell, work: Work) -> Made:
         experts = _experts(cell, work)
     name = f"{cell.file_name}{'' if cell.dsa else '-no-dsa'}-{len(experts)}x{experts.last_epoch}"
     folder = work.folder / "runs" / f"{name}-seed{work.seed}"
-    watch = TimeSpent(folder.with_name(f"{folder.name}.seconds.json"))
+    watch = TimeSpent(folder / "seconds.json")
     with watch:
         coreset = _distilled(cell, work, experts, folder, work.seed)
     return Made([coreset], experts, experts_watch, watch)

@@ -29,7 +29,7 @@ def measure_missing(
     refuse_too_few_epochs(missing, work)
     for cell in cells:
         path = cell.path(out, work.scope)
-        if cell not in missing:
+        if path.exists():  # before, or in the meantime
             measured = read_measured(path, cell)
             _refuse_other_data(path, measured, work)
             yield f"{_words(measured)}; measured before (delete {path} to measure it again)"
@@ -107,10 +107,11 @@ def _time(done: list[Measured]) -> str:
     experts: dict[str, float] = {}
     for measured in done:
         if measured.content["experts"] is not None:
-            store = measured.content["experts"]["fingerprint"]
+            store = measured.content["experts"]["store"]
             experts[store] = max(experts.get(store, 0.0), measured.content["duration"]["experts_s"])
     devices = ", ".join(sorted({str(measured.content["device"]) for measured in done}))
-    whole = all(measured.content["duration"]["whole"] for measured in done)
+    durations = [measured.content["duration"] for measured in done]
+    whole = all(d["whole"] and d["experts_whole"] for d in durations)
     words = f"{clock(total)} and {clock(sum(experts.values()))} for the experts, on {devices}"
     return words if whole else f"at least {words}"
 

@@ -83,6 +83,8 @@ def _check(content: Any, cell: Cell) -> None:
             raise TypeError(f"its {key} is {content[key]}")
     for key in ("experts", "fingerprints", "device"):
         content[key]
+    for key in ("whole", "experts_whole"):
+        content["duration"][key]
     for key in ("experts_s", "distill_s", "evaluate_s"):
         if finite(content["duration"][key]) is None:
             raise ValueError(f"its {key} is {content['duration'][key]}")

@@ -1,29 +1,40 @@
-"""Time spent on work that may take several runs."""
+"""Time spent on work that may take several runs, and several processes at once."""
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.files import held, write_json
 
 
 class TimeSpent:
     """Adds the seconds of a `with` block to a file; an interrupted block counts as well.
 
-    A process that is killed can't say how long it was at work: from then on `whole` is false, and
-    `seconds` are a lower bound.
+    Blocks of several processes count each by itself. One that was killed, or is not done yet,
+    can't say how long it was at work: as long as there is one, `whole` is false, and `seconds` are
+    a lower bound.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.seconds, self.whole = 0.0, True
-        if path.exists():
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            self.seconds, self.whole = float(stored["seconds"]), bool(stored["whole"])
+
+    @property
+    def seconds(self) -> float:
+        """Of all blocks that ended."""
+        return float(self._read()["seconds"])
+
+    @property
+    def whole(self) -> bool:
+        """Whether that is all."""
+        return self._read()["begun"] == 0
 
     def __enter__(self) -> "TimeSpent":
-        write_json(self._path, {"seconds": self.seconds, "whole": False})
+        with self._locked():
+            now = self._read()
+            write_json(self._path, {**now, "begun": now["begun"] + 1})
         self._began = time.perf_counter()
         return self
 
@@ -33,5 +44,19 @@ class TimeSpent:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.seconds += time.perf_counter() - self._began
-        write_json(self._path, {"seconds": self.seconds, "whole": self.whole})
+        seconds = time.perf_counter() - self._began
+        with self._locked():
+            now = self._read()
+            added = {"seconds": now["seconds"] + seconds, "begun": now["begun"] - 1}
+            write_json(self._path, added)
+
+    def _read(self) -> dict[str, float]:
+        if not self._path.exists():
+            return {"seconds": 0.0, "begun": 0}
+        return dict(json.loads(self._path.read_text(encoding="utf-8")))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_suffix(".lock").open("ab") as lock, held(lock, 0, wait=True):
+            yield
