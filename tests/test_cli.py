@@ -169,7 +169,12 @@ def test_several_networks_make_one_coreset(folder, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     for content in scores:
         below = lines[lines.index(content["protocol"]["net"]) + 1]
-        assert below.startswith(f"accuracy      {content['accuracy']:.4f}")
+        assert below == f"accuracy      {content['accuracy']:.4f}"  # one seed has no spread
+    run(*evaluate[:-4], *short, "--seeds", "2")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == nets[0]
+    assert "±" in lines[1]
+    assert lines[-1].endswith(f"to score it on each: --net {nets[0]} --net {nets[1]}")
 
 
 def test_options_come_from_a_file_and_the_command_line_wins(folder, tmp_path):

@@ -437,3 +437,8 @@ def test_recipe_fills_in_what_is_not_given(data, store):
 def test_store_may_be_opened_again(data, store):
     opened = ExpertStore.open(store.path)
     assert torch.equal(run(data, store, fbpc()).images, run(data, opened, fbpc()).images)
+
+
+def test_a_method_that_gives_no_estimate_is_told_so(data, store):
+    with pytest.raises(UserError, match="gradient gave dict: let it give an Estimate"):
+        run(data, store, toy("NoEstimate"))

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -147,6 +148,16 @@ def test_a_stopwatch_stops_when_it_has_enough():
             task.advance(number=2)
     assert [figures["number"] for figures in watch.figures] == [0, 1, 2]
     assert len(watch.durations) == 3
+
+
+@pytest.mark.parametrize(("device", "enough"), [("cpu", True), ("meta", False)])
+def test_one_slow_step_is_enough_on_a_cpu(monkeypatch, device, enough):
+    monkeypatch.setattr(measure, "SLOW_S", 0.0)
+    stopped = pytest.raises(Enough) if enough else nullcontext()
+    with Stopwatch(torch.device(device), least=2, seconds=9.0).task("work", 10) as task, stopped:
+        task.advance()
+    with Stopwatch(torch.device(device)).task("all of it", 10) as task:
+        task.advance()
 
 
 def test_what_is_done_once_is_no_part_of_a_step():

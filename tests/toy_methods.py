@@ -99,6 +99,13 @@ class WithoutLabels(Quadratic):
         return Estimate({"images": estimate.gradients["images"]}, estimate.state)
 
 
+class NoEstimate(Quadratic):
+    """Gives the gradient alone."""
+
+    def gradient(self, coreset, state, rng):
+        return super().gradient(coreset, state, rng).gradients
+
+
 def takes_nothing():
     """A factory with the wrong arguments."""
 

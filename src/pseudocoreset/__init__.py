@@ -1,5 +1,8 @@
 """Bayesian pseudocoresets: a large labelled data set as a handful of synthetic images."""
 
+import pseudocoreset.environment  # noqa: F401 - before PyTorch is used
+
+# isort: split
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData, from_dataset, load_data
 from pseudocoreset.distill import distill

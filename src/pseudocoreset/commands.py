@@ -1,5 +1,6 @@
 """What each command does, and what it tells the person."""
 
+import sys
 import time
 from argparse import Namespace
 from contextlib import ExitStack
@@ -125,10 +126,14 @@ def evaluate(given: Namespace) -> None:
         write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
     if not given.quiet:
         for content in found:
-            if len(found) > 1:
-                print(content["protocol"]["net"])
+            print(content["protocol"]["net"])
             for name in ("accuracy", "nll", "nll_kim", "ece", "brier", "disagreement"):
-                print(f"{name:14}{content[name]:.4f} ± {content[name + '_std']:.4f}")
+                spread = f" ± {content[name + '_std']:.4f}" if given.seeds > 1 else ""
+                print(f"{name:14}{content[name]:.4f}{spread}")
+        made_for = found[0]["coreset"]["config"].get("nets", [])
+        if given.net is None and len(made_for) > 1:
+            others = " ".join(f"--net {net}" for net in made_for)
+            print(f"It was made for {len(made_for)} networks; to score it on each: {others}")
 
 
 def sample(given: Namespace) -> None:
@@ -190,6 +195,8 @@ def reproduce(given: Namespace) -> None:
         return
     settings = pick(ReproduceSettings, given)
     settings.check()
+    if given.cells is not None and given.data is None:
+        raise UserError("--cells are measured: give --data with them, or leave them out.")
     cells = chosen_cells(names, settings.recipe, scope.data, given.cells)
     say = (lambda *_: None) if given.quiet else print
     if given.data is not None:
@@ -221,6 +228,8 @@ def plan(given: Namespace) -> None:
     options = getattr(given, given.command)
     data = _load(options)
     before = started + time.perf_counter() - begun
+    if not options.quiet:
+        print(f"pseudocoreset: measuring a few steps of {given.command} ...", file=sys.stderr)
     planned = _PLANS[given.command](options, data)
     planned = replace(planned, once_s=planned.once_s + before)
     if options.json is not None:

@@ -118,11 +118,11 @@ def _network(net: str, data: ImageData) -> Net:
 def _check_stores(stores: Sequence[ExpertStore], data: ImageData) -> None:
     for store in stores:
         if store.identity.fingerprint != data.fingerprint:
-            held = store.identity
+            held, holdout = store.identity, 0 if data.holdout is None else len(data.holdout)
             raise UserError(
-                f"{store.path} holds experts of {held.data} with --holdout {held.holdout}, and "
-                f"these are other data ({data.name}, --holdout "
-                f"{0 if data.holdout is None else len(data.holdout)}): give matching ones."
+                f"{store.path} holds experts of {held.data} with --holdout {held.holdout}, images "
+                f"of {held.image_size}×{held.image_size}, and these are other data ({data.name}, "
+                f"--holdout {holdout}, {data.image_size}×{data.image_size}): give matching ones."
             )
 
 

@@ -44,6 +44,10 @@ def read_coreset(path: Path, data: ImageData, net: str | None) -> Pseudocoreset:
         images, labels = (_tensors(folder / name) for name in (IMAGES, LABELS))
         if isinstance(images, Tensor) and isinstance(labels, Tensor):
             images, labels = images.detach(), labels.detach()
+    elif not path.exists():
+        raise UserError(f"{path} does not exist: give the path of a coreset.")
+    elif (path / "coreset.safetensors").exists():
+        raise UserError(f"{path} is the folder of a run: give {path / 'coreset.safetensors'}.")
     else:
         raise UserError(
             f"{path} is no coreset: give a .safetensors file, an .npz with images and labels, or "

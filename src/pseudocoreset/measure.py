@@ -32,10 +32,14 @@ class Enough(Exception):  # noqa: N818 - it is no error
     """Enough was measured."""
 
 
+SLOW_S = 20.0
+
+
 class Stopwatch:
     """Whoever listens to long work and notes the time of each of its steps.
 
-    After `least` steps beyond the first, and `seconds` of them, it stops the work with `Enough`.
+    After `least` steps beyond the first, and `seconds` of them, it stops the work with `Enough`;
+    on a CPU, where nothing is compiled, after a first one that took longer than `SLOW_S`.
     """
 
     def __init__(self, device: torch.device, least: int = sys.maxsize, seconds: float = inf):
@@ -55,8 +59,9 @@ class Stopwatch:
         """A step is done."""
         self._stamp()
         self.figures.append(figures)
-        measured = self.durations[1:]
-        if len(measured) >= self._least and sum(measured) >= self._seconds:
+        first, *measured = self.durations
+        slow = self._device.type == "cpu" and first > SLOW_S and self._seconds < inf
+        if slow or (len(measured) >= self._least and sum(measured) >= self._seconds):
             raise Enough
 
     @property

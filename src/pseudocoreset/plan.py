@@ -192,7 +192,7 @@ def plan_distill(
         step="updates",
         steps=config["steps"],
         step_s=step_s,
-        measured_steps=max(0, len(durations) - 1),
+        measured_steps=len(durations[1:] or durations),
         device=device_name(place),
         notes=notes,
     )

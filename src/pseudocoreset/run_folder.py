@@ -133,7 +133,7 @@ def read_config(path: Path) -> dict[str, Any]:
     file = path / "config.yaml"
     try:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{path} is no run folder (it has no config.yaml): give the --out of a "
             "`pseudocoreset distill`."

@@ -10,9 +10,15 @@ from pseudocoreset.data import load_data
 from pseudocoreset.errors import UserError
 
 
-@pytest.mark.parametrize("spec", ["cifar", "imagenet:x", "cifar10", "cifar10:", "digits:x", ""])
+@pytest.mark.parametrize("spec", ["cifar", "imagenet:x", "digits:x", ""])
 def test_an_unknown_spec_is_answered_with_what_is_known(spec):
     with pytest.raises(UserError, match=r"^--data .*tiny-imagenet:DIR.*npz:FILE\.$"):
+        load_data(spec)
+
+
+@pytest.mark.parametrize("spec", ["cifar10", "npz:"])
+def test_a_spec_without_its_place_is_asked_for_it(spec):
+    with pytest.raises(UserError, match=f"--data {spec}: say where it is, as .*:PATH"):
         load_data(spec)
 
 

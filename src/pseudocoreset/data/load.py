@@ -54,6 +54,8 @@ def load_data(
             f"{error.filename or place}: can't be read ({error.strerror or error}); check the "
             "path, its permissions and its disk."
         ) from error
+    if kind in (*ARRAY_READERS, *FILE_READERS):
+        raise UserError(f"--data {spec}: say where it is, as {kind}:PATH.")
     raise UserError(f"--data {spec}: not a data set that is known; give {KNOWN}.")
 
 

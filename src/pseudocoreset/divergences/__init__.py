@@ -77,8 +77,12 @@ def _made(name: str, factory: Callable[[Context], Divergence], context: Context)
     return made
 
 
-def check_estimate(estimate: Estimate, coreset: Points) -> None:
+def check_estimate(estimate: object, coreset: Points) -> None:
     """Refuse a method's estimate that does not fit the coreset, by what is wrong with it."""
+    if not isinstance(estimate, Estimate):
+        raise UserError(
+            f"the method's gradient gave {type(estimate).__name__}: let it give an Estimate."
+        )
     wanted = {"images": coreset.images}
     if coreset.labels.is_floating_point():
         wanted["labels"] = coreset.labels

@@ -1,6 +1,5 @@
 """A step done many times: called on a CPU, captured once and replayed as a CUDA graph on a GPU."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
@@ -10,10 +9,6 @@ from weakref import WeakMethod, WeakValueDictionary
 
 import torch
 from torch import Tensor
-
-# A workspace of cuBLAS is kept for each thread and each stream. PyTorch makes it 32 MiB on new
-# GPUs, more than all else that small steps need, and 8 MiB on others: let it be that everywhere.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
 
 State = dict[str, Tensor]
 """Tensors by name; what a step reads and what it changes."""

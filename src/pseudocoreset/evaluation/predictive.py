@@ -10,6 +10,7 @@ from pseudocoreset.nets import Net, Weights
 from pseudocoreset.posterior.sample import Posterior
 
 TEST_BATCH = 1000  # images a forward pass; with batch statistics, also what they are taken over
+CPU_BATCH = 50  # what a CPU's cache has room for; half as much time as for batches of 1000
 
 
 @torch.no_grad()
@@ -17,8 +18,8 @@ def logits_of(
     net: Net, weights: Weights, images: Tensor, normalisation: Normalisation
 ) -> Float[Tensor, "n k"]:
     """The network's outputs at many images, given as bytes, a batch at a time."""
-    starts = range(0, len(images), TEST_BATCH)
-    parts = (images[start : start + TEST_BATCH] for start in starts)
+    size = CPU_BATCH if net.by_image and images.device.type == "cpu" else TEST_BATCH
+    parts = (images[start : start + size] for start in range(0, len(images), size))
     return torch.cat([net.apply(weights, normalisation.apply(part)) for part in parts])
 
 

@@ -21,7 +21,7 @@ class Protocol:
         sampler: sghmc, sgld, or map (a deep ensemble: each sample trained on its own)
         step: step size on the averaged potential (η)
         friction: friction (α), of sghmc and map
-        temperature: T of exp(−U/T); None: the paper's noise, T = 2d²m / (ηα) with d = 0.01/m
+        temperature: T of exp(−U/T); by the protocol `paper`, T = 2d²m / (ηα) with d = 0.01/m
         prior: precision τ of the Gaussian prior N(0, 1/τ); the weight decay is τ/m
         epochs: passes over the coreset in a chain
         every: epochs between two samples that are kept

@@ -54,7 +54,7 @@ class RichProgress:
             if self._bars is not None and task.bar is not None:
                 self._bars.remove_task(task.bar)
             self._end()
-            if task.elapsed >= WORTH_A_LINE:
+            if task.elapsed >= WORTH_A_LINE and task.printed != task.done:
                 self._print(task)
 
     def show(self, task: "_RichTask") -> None:
@@ -66,6 +66,7 @@ class RichProgress:
 
     def _print(self, task: "_RichTask") -> None:
         self._last_line = time.monotonic()
+        task.printed = task.done
         self._console.print(Text(task.line()), soft_wrap=True)
 
     def _begin(self) -> None:
@@ -105,6 +106,7 @@ class _RichTask:
     def __init__(self, owner: RichProgress, what: str, total: int, done: int) -> None:
         self.bar: TaskID | None = None
         self.done = done
+        self.printed: int | None = None  # how far it was when a line last said so
         self.figures = ""
         self._owner = owner
         self._what = what
