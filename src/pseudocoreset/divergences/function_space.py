@@ -59,8 +59,10 @@ class OutputVariance:
     ) -> None:
         self._classes = context.net.classes
         self._steps = context.settings.covariance_steps
-        # Halves, in full precision, take as much memory as the whole does in training steps.
-        pieces = 2 if context.net.by_image else 1
+        # A draw at a time; if there is but one, in halves, which in full precision take as much
+        # memory as the whole does in training steps.
+        draws = context.settings.draws
+        pieces = max(2, draws) if context.net.by_image else draws
         self._training = Training(
             context.net,
             SGD(lr),
@@ -90,17 +92,10 @@ class OutputVariance:
 
 @torch.no_grad()
 def _observe(apply: Callable[[Weights, Tensor], Tensor], pieces: int, state: State) -> State:
-    """One more output at each point, into mean and spread.
-
-    A batch of points is taken in so many `pieces`.
-    """
+    """One more output at each point, into mean and spread; the points are taken in `pieces`."""
     weights = Weights(state["params"], state["buffers"])
-    outputs = torch.stack(
-        [
-            torch.cat([apply(weights, piece) for piece in points.chunk(pieces)])
-            for points in state["points"]
-        ]
-    )
+    parts = [apply(weights, piece) for piece in state["points"].flatten(0, 1).chunk(pieces)]
+    outputs = torch.cat(parts).view_as(state["mean"])
     seen = state["seen"] + 1
     away = outputs - state["mean"]
     mean = state["mean"] + away / seen

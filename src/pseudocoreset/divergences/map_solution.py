@@ -10,7 +10,8 @@ from pseudocoreset.nets import Weights
 from pseudocoreset.training import Adam, Training, coreset_images
 
 BLOCK = 10
-"""Steps between two looks at the loss; what is looked at is the mean over them."""
+"""Steps between two looks at the loss; what is looked at is the mean over them. To look is to wait
+for the device, some 50 µs; to begin the next block before looking would be a block in vain."""
 
 
 @dataclass(frozen=True)
