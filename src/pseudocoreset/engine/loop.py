@@ -144,8 +144,8 @@ def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
     """The function with its kernels fused on CUDA; itself on a CPU, where compiling costs more."""
     if device.type != "cuda":
         return function
-    # Each network and each size of batch is a program of its own: PyTorch's limit of 8 is too few.
-    torch._dynamo.config.recompile_limit = 64
+    # Each network, size of batch and rule is a program of its own: PyTorch's limit of 8 is too few.
+    torch._dynamo.config.recompile_limit = 256
     # It would try padded matrices, in the memory of the steps and with as much again beside.
     return torch.compile(function, dynamic=False, options={"shape_padding": False})
 
