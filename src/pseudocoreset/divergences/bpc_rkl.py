@@ -29,6 +29,8 @@ from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Weights
 
+REAL_PIECES = 4
+
 
 def no_samples(state: State) -> State:
     """A state with gradients of zero (`gradient_…`), and what else `with_sample` starts from."""
@@ -119,7 +121,10 @@ class _Update(Update):
         log_p = -F.cross_entropy(self.apply(theta, points), labels, reduction="none")
         moved = torch.where(moves, log_p, 0.0).sum() / moves.sum()
         with torch.no_grad():
-            loss_x = F.cross_entropy(self.apply(theta, state["real_images"]), state["real_labels"])
+            # The real images are many: where none counts for another, some at a time.
+            pieces = REAL_PIECES if self.context.net.by_image else 1
+            parts = [self.apply(theta, part) for part in state["real_images"].chunk(pieces)]
+            loss_x = F.cross_entropy(torch.cat(parts), state["real_labels"])
         return moved, loss_x, -log_p.detach().mean()
 
 
