@@ -175,6 +175,10 @@ def test_several_networks_make_one_coreset(folder, tmp_path, capsys):
     assert lines[0] == nets[0]
     assert "±" in lines[1]
     assert lines[-1].endswith(f"to score it on each: --net {nets[0]} --net {nets[1]}")
+    run(*evaluate[:-4], *short, "--quiet")
+    assert capsys.readouterr().out.startswith(nets[0])  # or nobody would ever know
+    run(*evaluate[:-4], *short, "--quiet", "--json", tmp_path / "scores.json")
+    assert not capsys.readouterr().out
 
 
 def test_options_come_from_a_file_and_the_command_line_wins(folder, tmp_path):

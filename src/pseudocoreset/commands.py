@@ -98,6 +98,11 @@ def distill(given: Namespace) -> None:
         print(f"The page to open: {(out / 'report.html').resolve()}")
 
 
+def _tells(given: Namespace) -> bool:
+    """Whether figures are printed: always where no file takes them."""
+    return given.json is None or not given.quiet
+
+
 def evaluate(given: Namespace) -> None:
     """Score a coreset, on each of the networks that are given, or on its own."""
     data = _load(given)
@@ -124,7 +129,7 @@ def evaluate(given: Namespace) -> None:
     if of_a_run and given.net is None:  # its page shows the scores of its own network
         write_json(run / "evaluation.json", found[0])
         write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
-    if not given.quiet:
+    if _tells(given):
         for content in found:
             print(content["protocol"]["net"])
             for name in ("accuracy", "nll", "nll_kim", "ece", "brier", "disagreement"):
@@ -158,7 +163,7 @@ def predict(given: Namespace) -> None:
     )
     if given.json is not None:
         write_json(Path(given.json), predictions)
-    if given.quiet:
+    if not _tells(given):
         return
     for row in predictions:
         best = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:3]
@@ -234,7 +239,7 @@ def plan(given: Namespace) -> None:
     planned = replace(planned, once_s=planned.once_s + before)
     if options.json is not None:
         write_json(Path(options.json), planned.as_json())
-    if not options.quiet:
+    if _tells(options):
         print(planned.in_words())
 
 

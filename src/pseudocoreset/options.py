@@ -70,7 +70,7 @@ class CommonOptions:
     Args:
         seed: seed of all randomness
         device: auto, cpu or cuda
-        quiet: no progress, and of results only what was asked for
+        quiet: no progress, and no figures that --json writes to a file
     """
 
     seed: int = 0
