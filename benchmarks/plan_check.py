@@ -38,7 +38,7 @@ GOAL = 1.5
 def main() -> int:
     options = parse()
     if options.work is not None:
-        options.work.mkdir(parents=True)  # what is there already would not be made again
+        options.work.mkdir(parents=True)
         return check(options, options.work)
     with tempfile.TemporaryDirectory() as folder:
         return check(options, Path(folder))
@@ -51,8 +51,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", default="digits", help="a data spec")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--work", type=Path, help="where experts and run are kept")
-    return parser.parse_args()
+    parser.add_argument("--work", type=Path, help="a new folder, where experts and run are kept")
+    options = parser.parse_args()
+    if options.work is not None and options.work.exists():
+        parser.error(f"--work {options.work} is there, and what it holds would not be made again")
+    return options
 
 
 def check(options: argparse.Namespace, folder: Path) -> int:

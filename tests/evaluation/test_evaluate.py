@@ -12,7 +12,8 @@ from pseudocoreset import DistillSettings, distill
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.evaluation.metrics import Scores, score
-from pseudocoreset.evaluation.predictive import log_samples_of
+from pseudocoreset.evaluation.predictive import CPU_BATCH, TEST_BATCH, log_samples_of, logits_of
+from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Protocol, sample_posterior
 from small_world import NET, make_data
 
@@ -141,3 +142,19 @@ def test_it_tells_of_its_chains_and_of_its_predictions(coreset, data):
     chains, predictions = heard
     assert chains == ["sghmc", 2 * keeps, *[["loss"]] * 2 * keeps]
     assert predictions == ["predict", 2 * keeps, *[[]] * 2 * keeps]
+
+
+@pytest.mark.parametrize("norm", ["instance", "batch"])
+def test_images_that_count_for_one_another_are_predicted_together(data, norm):
+    net = make_net(
+        f"{NET},norm={norm}",
+        channels=data.channels,
+        image_size=data.image_size,
+        classes=data.classes,
+    )
+    weights = net.init(torch.Generator().manual_seed(0))
+    images = torch.cat([data.train.images, data.test.images])
+    assert CPU_BATCH < len(images) <= TEST_BATCH
+    expected = net.apply(weights, data.normalisation.apply(images))
+    found = logits_of(net, weights, images, data.normalisation)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

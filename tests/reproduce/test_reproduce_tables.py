@@ -1,6 +1,8 @@
 """What is rendered of cells made by hand, and that the committed pages are what is rendered."""
 
 import json
+import subprocess
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -299,6 +301,27 @@ def test_a_cell_names_itself_in_its_file(tmp_path):
     assert path == tmp_path / "table1" / "cifar10" / "fbpc-ipc10-paper.json"
     write_measured(path, made(cell, 60.0))
     assert json.loads(path.read_text())["cell"] == asdict(cell)
+
+
+def test_time_spent_waits_for_another_process_to_write_it(tmp_path):
+    path = tmp_path / "seconds.json"
+    code = """if True:
+        import sys, time
+        from pathlib import Path
+        from pseudocoreset.engine.files import write_json
+        from pseudocoreset.reproduce.time_spent import TimeSpent
+        path = Path(sys.argv[1])
+        with TimeSpent(path)._locked():
+            print("in", flush=True)
+            time.sleep(0.5)
+            write_json(path, {"seconds": 5.0, "begun": 0})
+    """
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"in\n"
+        with TimeSpent(path):
+            pass
+    assert TimeSpent(path).seconds > 5.0
 
 
 def test_time_spent_adds_up_and_owns_up(tmp_path):

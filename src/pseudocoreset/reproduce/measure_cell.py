@@ -87,7 +87,7 @@ class Made:
 
 
 def refuse_too_few_epochs(cells: Sequence[Cell], work: Work) -> None:
-    """Refuse cells that take experts from a later epoch on than these are trained to."""
+    """Refuse cells that need experts of a later epoch than these are trained to."""
     needed = {
         cell.name: _epochs_needed(cell, recipe_for(work.data.name, cell.ipc, cell.method, recipe))
         for cell in cells
