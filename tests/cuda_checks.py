@@ -11,11 +11,13 @@ from torch.nn import functional as F
 from pseudocoreset import DistillSettings, ExpertSettings, distill, load_data, train_experts
 from pseudocoreset.divergences import METHODS
 from pseudocoreset.engine import loop
+from pseudocoreset.experts import train
 from pseudocoreset.nets import convnet, fused
 from pseudocoreset.posterior import named_protocol, sample_posterior, sample_posteriors
 from pseudocoreset.settings import USED_BY
 
 NET = "convnet:width=16"
+CPU = torch.device("cpu")
 
 
 def plainly() -> None:
@@ -33,7 +35,7 @@ def results() -> dict[str, torch.Tensor]:
     with tempfile.TemporaryDirectory() as folder:
         settings = ExpertSettings(num=2, epochs=3, lr=0.1, batch=64)
         store = train_experts(data, NET, folder, settings, device="cuda")
-        found["expert"] = store.snapshot(store.trajectories[1], 3, torch.device("cpu")).params
+        found["expert"] = store.snapshot(store.trajectories[1], 3, CPU).params
         for method in METHODS:
             own = {"gamma": 1.0, "from_epoch": 2, "draws": 2} if method.startswith("fbpc") else {}
             own |= {"group": 3} if method in USED_BY["group"] else {}
@@ -51,7 +53,13 @@ def check_repeats() -> None:
     data = load_data("digits")
     with tempfile.TemporaryDirectory() as folder:
         settings = ExpertSettings(num=2, epochs=3, lr=0.1, batch=64)
-        store = train_experts(data, NET, folder, settings, device="cuda")
+        store = train_experts(data, NET, f"{folder}/beside", settings, device="cuda")
+        train.AT_ONCE = 1
+        alone = train_experts(data, NET, f"{folder}/alone", settings, device="cuda")
+        for number in range(settings.num):
+            one, other = (s.snapshot(s.trajectory_path(number), 3, CPU) for s in (alone, store))
+            difference = (one.params - other.params).norm() / one.params.norm()
+            assert difference < 1e-3, f"expert {number} differs by {difference:.5f} beside another"
         wanted = DistillSettings(ipc=5, steps=3, gamma=0.5, from_epoch=2, lr_images=1.0)
         start = distill(data, store, replace(wanted, steps=0), device="cuda").images
         images = [distill(data, store, wanted, device="cuda").images for _ in range(4)]

@@ -10,7 +10,15 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from pseudocoreset import DistillSettings, ExpertSettings, distill, load_data, measure, plan
+from pseudocoreset import (
+    DistillSettings,
+    ExpertSettings,
+    commands,
+    distill,
+    load_data,
+    measure,
+    plan,
+)
 from pseudocoreset.cli import main
 from pseudocoreset.measure import Enough, Stopwatch, seconds_a_step
 
@@ -47,24 +55,45 @@ def test_experts(tmp_path, capsys):
     assert half["disk_bytes"] == found["disk_bytes"] / 2
 
 
-def test_on_any_device_experts_are_trained_one_after_another(monkeypatch):
-    trained = []
+def test_what_the_libraries_take_to_begin_is_in_it(tmp_path, monkeypatch):
+    begun = measure.seconds_to_start(torch.device("cpu"))
+    assert begun > 0.2  # PyTorch alone takes as long
+    monkeypatch.setattr(commands, "seconds_to_start", lambda _: 1000 + begun)
+    found = planned(tmp_path, "evaluate", "--epochs", 2, "--every", 1, "--seeds", 1)
+    assert found["once_s"] > 1000
+
+
+def test_on_a_gpu_experts_are_planned_as_they_are_trained_two_at_a_time(monkeypatch):
+    """Six, since much is done once for all; the first of each lane, begun cold, do not count."""
+    trained, now = [], [0.0]
 
     def train(data, net, out, settings, *, device, progress):
-        trained.append(settings.num)
-        with progress.task("experts", settings.epochs) as task:
-            for _ in range(settings.epochs):
+        trained.append((settings.num, settings.epochs, len(data.train)))
+        with progress.task("experts", settings.num * settings.epochs) as task:
+            for number in range(settings.num * settings.epochs):
+                now[0] += 100 if number < 2 else 1
                 task.advance()
 
     monkeypatch.setattr(plan, "train_experts", train)
     monkeypatch.setattr(plan, "choose_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(plan, "device_name", str)
     monkeypatch.setattr(plan, "PeakMemory", lambda _: Mock(whole=lambda: 0))
-    for module in (plan, measure):
-        monkeypatch.setattr(module, "synchronize", lambda _: None)
-    found = plan.plan_experts(load_data("digits"), "convnet:width=8", ExpertSettings(num=5))
-    assert set(trained) == {1}
-    assert found.steps == 5 * 30
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(plan, "synchronize", lambda _: None)
+
+    def would_wait(_):
+        raise AssertionError("to wait for one is to wait for both")
+
+    monkeypatch.setattr(measure, "synchronize", would_wait)
+    data = load_data("digits")
+    found = plan.plan_experts(data, "convnet:width=8", ExpertSettings(num=20, batch=64))
+    steps = len(data.train) // 64
+    assert trained == [(6, 1, 64 * steps)] * 2 + [(6, plan.MANY_EPOCHS, 64 * steps)]
+    assert found.steps == 20 * 30
+    assert found.step_s == pytest.approx(1)
+    few = plan.plan_experts(data, "convnet:width=8", ExpertSettings(num=3))
+    assert few.measured_steps == 3
+    assert trained[-1][0] == 3
 
 
 def test_distill_before_there_are_experts(tmp_path, capsys):

@@ -13,12 +13,14 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData, load_data
 from pseudocoreset.describe import describe
 from pseudocoreset.distill import distill as make_coreset
+from pseudocoreset.engine.device import choose_device
 from pseudocoreset.engine.files import write_json, write_text
 from pseudocoreset.engine.progress import SILENT, Progress, Task
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import evaluate as evaluate_coreset
 from pseudocoreset.evaluation.own_images import predict_files
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
+from pseudocoreset.measure import seconds_to_start
 from pseudocoreset.nets import make_net
 from pseudocoreset.options import CommonOptions, DataOptions, as_list, pick
 from pseudocoreset.plan import Plan, plan_distill, plan_evaluate, plan_experts
@@ -228,15 +230,15 @@ def reproduce(given: Namespace) -> None:
 
 def plan(given: Namespace) -> None:
     """Say what a command would take."""
-    started = time.process_time()  # what Python and the libraries took to begin
     begun = time.perf_counter()
     options = getattr(given, given.command)
     data = _load(options)
-    before = started + time.perf_counter() - begun
+    loaded_s = time.perf_counter() - begun
     if not options.quiet:
         print(f"pseudocoreset: measuring a few steps of {given.command} ...", file=sys.stderr)
+    started_s = seconds_to_start(choose_device(options.device))
     planned = _PLANS[given.command](options, data)
-    planned = replace(planned, once_s=planned.once_s + before)
+    planned = replace(planned, once_s=planned.once_s + started_s + loaded_s)
     if options.json is not None:
         write_json(Path(options.json), planned.as_json())
     if _tells(options):

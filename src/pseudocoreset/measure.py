@@ -1,6 +1,7 @@
 """What measuring needs: seconds by step, the peak of memory, and experts that need no training."""
 
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +29,14 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def seconds_to_start(device: torch.device) -> float:
+    """What Python and the libraries take to begin, and the device, and to end: once more."""
+    program = f"import torch, pseudocoreset.cli; torch.zeros((), device={device.type!r}).item()"
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    return time.perf_counter() - begun
+
+
 class Enough(Exception):  # noqa: N818 - it is no error
     """Enough was measured."""
 
@@ -40,13 +49,23 @@ class Stopwatch:
 
     After `least` steps beyond the first, and `seconds` of them, it stops the work with `Enough`;
     on a CPU, where nothing is compiled, after a first one that took longer than `SLOW_S`.
+    A step is done when the device is; not so without `wait`, for work side by side, which would
+    then no longer be.
     """
 
-    def __init__(self, device: torch.device, least: int = sys.maxsize, seconds: float = inf):
+    def __init__(
+        self,
+        device: torch.device,
+        least: int = sys.maxsize,
+        seconds: float = inf,
+        *,
+        wait: bool = True,
+    ):
         self.figures: list[dict[str, float]] = []
         self._device = device
         self._least = least
         self._seconds = seconds
+        self._wait = wait
         self._stamps: list[float] = []
 
     @contextmanager
@@ -71,7 +90,8 @@ class Stopwatch:
         return [end - start for start, end in pairs]
 
     def _stamp(self) -> None:
-        synchronize(self._device)
+        if self._wait:
+            synchronize(self._device)
         self._stamps.append(time.perf_counter())
 
 

@@ -23,6 +23,7 @@ from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.evaluation.evaluate import evaluate, images_to_score
 from pseudocoreset.evaluation.predictive import TEST_BATCH
 from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
+from pseudocoreset.experts.train import experts_at_once
 from pseudocoreset.measure import (
     Enough,
     PeakMemory,
@@ -38,8 +39,11 @@ from pseudocoreset.settings import DistillSettings
 BUDGET_S = 5.0
 """Steps are measured for about so long, beyond the first."""
 LEAST_UPDATES = 3
-FEW_STEPS = 4
-"""Steps of an expert's epoch where it is measured."""
+FEW_STEPS = {"cpu": 4, "cuda": 200}
+"""Steps of an expert's epoch where it is measured; fast ones take no longer than what comes between
+two epochs, and few of them would not tell."""
+FEW_EXPERTS = {"cpu": 1, "cuda": 6}
+"""Experts that are measured; on a GPU much is done once for all of them."""
 MANY_EPOCHS = 100
 """No more epochs than this are measured."""
 FEW_EPOCHS = 10
@@ -95,30 +99,32 @@ class Plan:
 def plan_experts(
     data: ImageData, net: str, settings: ExpertSettings, *, device: str = "auto"
 ) -> Plan:
-    """Experts, from a few steps of one of them: they are trained one after another."""
+    """Experts, from a few steps of as many as are trained side by side."""
     settings.check()
     place, network = choose_device(device), _network(net, data)
     batch = min(settings.batch, len(data.train))
     steps = len(data.train) // batch
-    few = min(steps, FEW_STEPS)
+    few = min(steps, FEW_STEPS[place.type])
     part = replace(
         data, train=_first(data.train, few * batch), test=_first(data.test, batch), holdout=None
     )
+    num = min(settings.num, FEW_EXPERTS[place.type])
+    at_once = experts_at_once(num, place)
 
     def run(epochs: int, watch: Progress = SILENT) -> None:
-        short = replace(settings, num=1, epochs=epochs, from_epoch=0)
+        short = replace(settings, num=num, epochs=epochs, from_epoch=0)
         with tempfile.TemporaryDirectory() as folder, suppress(Enough):
             train_experts(part, net, folder, short, device=device, progress=watch)
 
     peak = PeakMemory(place)
     cold, warm = (_timed(lambda: run(1), place) for _ in range(2))
-    watch = Stopwatch(place, 2, BUDGET_S)
+    watch = Stopwatch(place, 2 * at_once, BUDGET_S, wait=at_once == 1)
     run(MANY_EPOCHS, watch)
     # The mean, not the median: what a busy machine takes away now, it will take away then.
-    done = watch.durations[1:]
+    done = watch.durations[at_once:]
     step_s = fmean(done) / few
     # Begun and stored, and scored in the end by forward passes, which are a third of a step.
-    around = max(0.0, warm - few * step_s) + len(data.test) / batch * step_s / 3
+    around = max(0.0, warm / num - few * step_s) + len(data.test) / batch * step_s / 3
     kept = settings.epochs - settings.from_epoch + 1
     snapshot = network.num_params * (2 if settings.half else 4) + network.num_buffers * 4
     return Plan(

@@ -1,5 +1,6 @@
 """Expert trajectories: what is trained and kept, going on after a stop, and what is refused."""
 
+import gc
 import json
 import os
 import signal
@@ -20,9 +21,11 @@ from torch.nn import functional as F
 from pseudocoreset.data import ImageData, Normalisation, Split
 from pseudocoreset.engine.files import open_tensors, write_json
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings, ExpertStore, StoreIdentity, train_experts
 from pseudocoreset.experts import store as store_module
+from pseudocoreset.experts import train as train_module
 from pseudocoreset.experts.store import TRAJECTORY
 from pseudocoreset.nets import Weights
 
@@ -374,6 +377,54 @@ def test_what_another_process_trains_is_left_to_it(tmp_path: Path, finishes: boo
     assert trained == [True] * FEW.epochs + [not finishes] * FEW.epochs
     times = [store.trajectory_path(number).stat().st_mtime_ns for number in (0, 1)]
     assert finishes or times[1] < times[0]
+
+
+def test_experts_side_by_side_are_what_they_are_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: an epoch of each in turn, and who is done takes the next that nobody has."""
+    settings = replace(FEW, num=3)
+    alone = train(tmp_path / "alone", settings)
+    monkeypatch.setattr(train_module, "experts_at_once", lambda *_: 2)
+    begun: list[int] = []
+    reseed = Rng.reseed
+    monkeypatch.setattr(
+        Rng, "reseed", lambda rng, seed, *why: (begun.extend(why[1:]), reseed(rng, seed, *why))
+    )
+    progress = Recorded()
+    beside = train_experts(
+        small_data(), NET, tmp_path / "beside", settings, device="cpu", progress=progress
+    )
+    assert begun == [0, 1, 2]
+    assert contents(beside) == contents(alone)
+    losses = [alone.describe(path)["train_loss"] for path in alone.trajectories]
+    in_turn = [loss for pair in zip(losses[0], losses[1], strict=True) for loss in pair]
+    assert [figures["loss"] for figures in progress.figures] == [*in_turn, *losses[2]]
+
+
+def test_a_stop_amid_experts_side_by_side_leaves_whole_ones_and_no_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_module, "experts_at_once", lambda *_: 2)
+    complaints: list[object] = []  # of generators that could not be closed
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    waited: list[object] = []
+    monkeypatch.setattr(Beside, "wait", lambda beside: waited.append(beside))
+
+    class Stop(Recorded):
+        def advance(self, **figures: float) -> None:
+            waited.clear()
+            super().advance(**figures)
+
+    stop = Stop(stop_after=2 * FEW.epochs)  # where the second one has its last epoch
+    with pytest.raises(KeyboardInterrupt):
+        train_experts(small_data(), NET, tmp_path, FEW, device="cpu", progress=stop)
+    assert len(set(waited)) == 2  # neither is still at work
+    store = ExpertStore.open(tmp_path)
+    assert [store.is_whole(number) for number in range(2)] == [True, False]
+    gc.collect()
+    assert not complaints
+    assert len(train(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("kept", [0, 100, -1])

@@ -86,7 +86,7 @@ def held(file: IO[bytes], number: int, wait: bool) -> Iterator[bool]:
     try:
         yield mine
     finally:
-        if fcntl is not None and mine:
+        if fcntl is not None and mine and not file.closed:  # closing it frees them all
             with suppress(OSError):
                 fcntl.lockf(file, fcntl.LOCK_UN, 1, number)
 

@@ -8,10 +8,11 @@ snapshot is read as one row, whatever the size of the store.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from jaxtyping import Float
@@ -149,21 +150,11 @@ class ExpertStore:
         self._refuse_foreign(path, metadata)
         return True
 
-    def claimed(self, numbers: Sequence[int]) -> Iterator[int]:
-        """These trajectories one after another, each kept to this process until the next.
-
-        Several processes may fill one store: each takes what no other one has, and waits at last
-        for what others have; they may have written it by then, or have been stopped.
-        """
-        taken: list[int] = []
+    @contextmanager
+    def claims(self, numbers: Sequence[int]) -> Iterator["Claims"]:
+        """Share these trajectories out among all who fill the store, in this process or others."""
         with (self.path / ".lock").open("ab") as lock:
-            for wait, chosen in ((False, numbers), (True, taken)):
-                for number in chosen:
-                    with held(lock, number, wait) as mine:
-                        if mine:
-                            yield number
-                        else:
-                            taken.append(number)
+            yield Claims(lock, numbers)
 
     def _refuse_foreign(self, trajectory: Path, metadata: Mapping[str, Any]) -> None:
         advice = f"it is not of the store {self.path}, so take it away"
@@ -229,6 +220,33 @@ class ExpertStore:
                 f"{first} to {last} are needed: train experts that keep them, or give another "
                 "--from-epoch, --to-epoch or --start-epochs, whichever the method takes."
             )
+
+
+class Claims:
+    """Trajectories to be made, each by one process; each is claimed until the next is asked for."""
+
+    def __init__(self, lock: IO[bytes], numbers: Sequence[int]) -> None:
+        self._lock = lock
+        self._rest = iter(numbers)
+        self._others: list[int] = []
+
+    def free(self) -> Iterator[int]:
+        """One after another of those that no other process has; what is left, if called again."""
+        for number in self._rest:
+            with held(self._lock, number, wait=False) as mine:
+                if mine:
+                    yield number
+                else:
+                    self._others.append(number)
+
+    def others(self) -> Iterator[int]:
+        """Those that others had, each waited for: it may be written by then, or still missing.
+
+        Ask for them when nothing else is under way, or two processes may wait for each other.
+        """
+        for number in self._others:
+            with held(self._lock, number, wait=True):
+                yield number
 
 
 def _digest(*parts: bytes) -> str:

@@ -1,5 +1,6 @@
 """Training experts: many networks on the whole training set, a snapshot an epoch."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
@@ -11,11 +12,15 @@ from pseudocoreset.data import ImageData
 from pseudocoreset.engine.device import choose_device
 from pseudocoreset.engine.progress import SILENT, Progress, Task
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.predictive import accuracy
 from pseudocoreset.experts.store import ExpertStore, StoreIdentity
 from pseudocoreset.nets import Net, Weights, make_net
 from pseudocoreset.training import SGD, RealImages, Training
+
+AT_ONCE = 2
+"""Experts side by side on a GPU: while one is looked at and stored, the other keeps it busy."""
 
 
 @dataclass(frozen=True)
@@ -82,28 +87,25 @@ def train_experts(
     missing = [number for number in range(settings.num) if not store.is_whole(number)]
     if not missing:
         return store
-    rng = Rng(place, seed)
     on_device = data.to(place)
-    source = RealImages(on_device.train, data.normalisation)
-    augmentation = Augmentation.parse(identity.dsa, data.mirror)
-    training = Training(
-        network, SGD(settings.lr), source, augmentation, rng.device, batch=identity.batch
-    )
+    lanes = [_Lane(network, on_device, store) for _ in range(experts_at_once(len(missing), place))]
     total, done = settings.num * settings.epochs, (settings.num - len(missing)) * settings.epochs
-    with progress.task("experts", total, done) as task:
-        for number in store.claimed(missing):
-            if store.is_whole(number):  # since another process wrote it
-                for _ in range(settings.epochs):
-                    task.advance()
-                continue
-            rng.reseed(seed, "expert", number)
-            snapshots, losses = _train_one(
-                number, network, training, len(data.train), rng, identity, task
-            )
-            score = accuracy(network, training.weights, on_device.test, data.normalisation)
-            figures = {"train_loss": losses, "test_accuracy": score}
-            store.write(number, snapshots, figures, network)
+    with progress.task("experts", total, done) as task, store.claims(missing) as claims:
+        try:
+            under_way = [lane.train(claims.free(), task) for lane in lanes]
+            while under_way:
+                under_way = [training for training in under_way if next(training, False)]
+        finally:  # where one diverged, the others are in the middle of an epoch
+            for lane in lanes:
+                lane.wait()
+        for _ in lanes[0].train(claims.others(), task):
+            pass
     return ExpertStore.open(out)
+
+
+def experts_at_once(num: int, device: torch.device) -> int:
+    """How many of so many experts are trained side by side."""
+    return min(num, AT_ONCE if device.type == "cuda" else 1)
 
 
 def identify(data: ImageData, net: Net, settings: ExpertSettings, seed: int) -> StoreIdentity:
@@ -126,35 +128,74 @@ def identify(data: ImageData, net: Net, settings: ExpertSettings, seed: int) -> 
     )
 
 
-def _train_one(
-    expert: int,
-    net: Net,
-    training: Training,
-    images: int,
-    rng: Rng,
-    identity: StoreIdentity,
-    task: Task,
-) -> tuple[list[Weights], list[float]]:
-    """One trajectory: the snapshots to keep, and the mean training loss of each epoch.
+class _Lane:
+    """Where experts are trained one after another, beside other lanes; its step is captured once.
 
-    An epoch is as many whole batches as there are; the images left over differ from one epoch to
-    the next.
+    An expert's random numbers follow from its number, whichever lane it is trained in.
     """
-    training.start(net.init(rng.device))
-    snapshots, losses = [], []
-    steps = images // identity.batch
-    for epoch in range(identity.epochs + 1):
-        if epoch:
-            order = torch.randperm(images, generator=rng.device, device=rng.device.device)
-            training.set_order(order)
-            training.run(steps)
-            losses.append(training.take("loss_sum") / steps)
-            share_correct = training.take("correct_sum") / steps
-            _refuse_divergence(expert, epoch, losses[-1], training.weights, identity)
-            task.advance(loss=losses[-1], accuracy=share_correct)
-        if epoch >= identity.first_epoch:
-            snapshots.append(Weights(*(part.to("cpu", copy=True) for part in training.weights)))
-    return snapshots, losses
+
+    def __init__(self, net: Net, data: ImageData, store: ExpertStore) -> None:
+        identity = store.identity
+        self._net = net
+        self._data = data
+        self._store = store
+        device = data.train.images.device
+        self._rng = Rng(device, identity.seed)
+        self._beside = Beside(device)
+        self._training = Training(
+            net,
+            SGD(identity.lr),
+            RealImages(data.train, data.normalisation),
+            Augmentation.parse(identity.dsa, data.mirror),
+            self._rng.device,
+            batch=identity.batch,
+        )
+
+    def train(self, numbers: Iterator[int], task: Task) -> Iterator[bool]:
+        """Train and store these experts; gives True whenever an epoch is begun and not yet done."""
+        for number in numbers:
+            if self._store.is_whole(number):  # since another process wrote it
+                for _ in range(self._store.identity.epochs):
+                    task.advance()
+            else:
+                yield from self._train_one(number, task)
+
+    def wait(self) -> None:
+        """What is begun from now on waits for what this lane has begun."""
+        self._beside.wait()
+
+    def _train_one(self, number: int, task: Task) -> Iterator[bool]:
+        """One trajectory: its snapshots, and the mean training loss of each epoch.
+
+        An epoch is as many whole batches as there are; the images left over differ from one epoch
+        to the next.
+        """
+        identity, training, generator = self._store.identity, self._training, self._rng.device
+        with self._beside:
+            self._rng.reseed(identity.seed, "expert", number)
+            training.start(self._net.init(generator))
+        snapshots: list[Weights] = []
+        losses: list[float] = []
+        images = len(self._data.train)
+        steps = images // identity.batch
+        for epoch in range(identity.epochs + 1):
+            if epoch:
+                with self._beside:
+                    order = torch.randperm(images, generator=generator, device=generator.device)
+                    training.set_order(order)
+                    training.run(steps)
+                yield True
+            self._beside.wait()
+            if epoch:
+                losses.append(training.take("loss_sum") / steps)
+                share_correct = training.take("correct_sum") / steps
+                _refuse_divergence(number, epoch, losses[-1], training.weights, identity)
+                task.advance(loss=losses[-1], accuracy=share_correct)
+            if epoch >= identity.first_epoch:
+                snapshots.append(Weights(*(part.to("cpu", copy=True) for part in training.weights)))
+        score = accuracy(self._net, training.weights, self._data.test, self._data.normalisation)
+        figures = {"train_loss": losses, "test_accuracy": score}
+        self._store.write(number, snapshots, figures, self._net)
 
 
 def _refuse_divergence(
