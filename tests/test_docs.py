@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pseudocoreset
+import speed_page
 from pseudocoreset.divergences import METHODS
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.settings import USED_BY
@@ -85,3 +86,17 @@ def test_the_table_of_options_is_that_of_the_recipes():
     expected = "\n".join("| " + " | ".join(row) + " |" for row in table)
     if expected not in (DOCS / "methods.md").read_text(encoding="utf-8"):
         pytest.fail(f"the table of options in docs/methods.md should be:\n{expected}")
+
+
+@pytest.mark.parametrize("page", speed_page.PAGES, ids=lambda page: page.name)
+def test_figures_of_speed_are_those_that_were_measured(page):
+    text = page.read_text(encoding="utf-8")
+    made = speed_page.tables(DOCS.parent / "results")
+    assert speed_page.filled(text, made) == text, "run benchmarks/speed_page.py"
+    assert "| 7 |" in speed_page.filled(text, dict.fromkeys(made, "| 7 |\n"))
+
+
+def test_every_table_of_speed_has_its_place():
+    pages = "".join(page.read_text(encoding="utf-8") for page in speed_page.PAGES)
+    for name in speed_page.tables(DOCS.parent / "results"):
+        assert pages.count(f"<!-- {name} -->\n") == pages.count(f"<!-- /{name} -->") == 1
