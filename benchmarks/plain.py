@@ -10,8 +10,10 @@ update (on CUDA the kind of augmentation is drawn on the host, as nobody would w
 there). The whole coreset is one batch, as in the paper's settings for CIFAR-10.
 """
 
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from math import ceil, pi
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +24,15 @@ from pseudocoreset import augment
 from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData
-from pseudocoreset.divergences import Context, Points
+from pseudocoreset.distill import start_images
+from pseudocoreset.divergences import Context, MethodSettings, Points
 from pseudocoreset.divergences.weight_space import Segment, draw_segment
 from pseudocoreset.engine.random import Rng
-from pseudocoreset.experts import ExpertSettings
+from pseudocoreset.experts import ExpertSettings, ExpertStore
 from pseudocoreset.nets import Net, Weights, make_net
 from pseudocoreset.nets.convnet import ConvNet
 from pseudocoreset.posterior import Protocol
+from pseudocoreset.training import RealImages
 
 LOOK = 10  # Adam steps between two looks at the loss
 
@@ -118,6 +122,34 @@ def step(
     loss.backward()
     optimiser.step()
     return loss.detach()
+
+
+def coreset_updates(
+    data: ImageData,
+    store: ExpertStore,
+    config: dict[str, Any],
+    device: torch.device,
+    map_steps: Iterable[int],
+) -> Iterator[Tensor]:
+    """The images of the coreset that `distill` makes with seed 0, after one update and another.
+
+    Each of FBPC's updates takes as many steps to its MAP solution as it is told.
+    """
+    names = {field.name for field in fields(MethodSettings)}
+    settings = MethodSettings(**{k: v for k, v in config.items() if k in names})
+    real = RealImages(data.train, data.normalisation)
+    augmentation = Augmentation.parse(config["dsa"], data.mirror)
+    context = Context(store.identity.make_net(), store, real, augmentation, settings)
+    rng = Rng(device, 0, "start")
+    images = start_images(data, config["ipc"], config["init"], rng)
+    labels = torch.arange(data.classes, device=device).repeat_interleave(config["ipc"])
+    twin, velocity = PlainUpdates(context), torch.zeros_like(images)
+    for update, steps in enumerate(map_steps, 1):
+        rng.reseed(0, "update", update)
+        gradient = twin.update(config["method"], Points(images, labels), rng, steps)
+        velocity.mul_(config["momentum"]).add_(gradient)
+        images.sub_(velocity, alpha=config["lr_images"])
+        yield images
 
 
 class PlainUpdates:

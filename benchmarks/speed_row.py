@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,14 +15,9 @@ from torch.nn import functional as F
 
 import plain
 from pseudocoreset import DistillSettings, ExpertSettings, distill, evaluate, train_experts
-from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import versions
 from pseudocoreset.data import ImageData, Normalisation, Split, load_data
-from pseudocoreset.distill import start_images
-from pseudocoreset.divergences import Context, MethodSettings, Points
 from pseudocoreset.engine.device import choose_device, device_name
-from pseudocoreset.engine.random import Rng
-from pseudocoreset.experts import ExpertStore
 from pseudocoreset.measure import (
     PeakMemory,
     Stopwatch,
@@ -32,7 +27,6 @@ from pseudocoreset.measure import (
 )
 from pseudocoreset.posterior import Protocol, named_protocol
 from pseudocoreset.settings import USED_BY
-from pseudocoreset.training import RealImages
 
 GB = 1e9
 WARM_UP = 2  # updates before those that count: kernels are chosen, compiled, captured
@@ -202,43 +196,11 @@ def _update(row: Row, data: ImageData, place: torch.device, memory: PeakMemory) 
         }
         if row.with_plain:
             with _plainly(found, place):
-                found["plain_each_s"] = _plain_updates(row, data, store, config, place, steps)
+                # The same coreset and the same MAP steps; the first update is warm-up.
+                twin = plain.coreset_updates(data, store, config, place, [steps[0], *steps])
+                found["plain_each_s"] = _timed(lambda: next(twin), place, 1 + len(steps))[1:]
                 found["plain_s"] = median(found["plain_each_s"])
     return found
-
-
-def _plain_updates(
-    row: Row,
-    data: ImageData,
-    store: ExpertStore,
-    config: dict[str, Any],
-    place: torch.device,
-    map_steps: list[int],
-) -> list[float]:
-    """The same coreset and the same MAP steps, update by update; the first one is warm-up."""
-    names = {field.name for field in fields(MethodSettings)}
-    context = Context(
-        store.identity.make_net(),
-        store,
-        RealImages(data.train, data.normalisation),
-        Augmentation.parse(config["dsa"], mirror=True),
-        MethodSettings(**{k: v for k, v in config.items() if k in names}),
-    )
-    rng = Rng(place, 0, "start")
-    images = start_images(data, row.ipc, config["init"], rng)
-    labels = torch.arange(data.classes, device=place).repeat_interleave(row.ipc)
-    twin, velocity = plain.PlainUpdates(context), torch.zeros_like(images)
-    times = []
-    for number, steps in enumerate([map_steps[0], *map_steps]):
-        rng.reseed(0, "update", number)
-
-        def update(steps: int = steps) -> None:
-            gradient = twin.update(row.method, Points(images, labels), rng, steps)
-            velocity.mul_(config["momentum"]).add_(gradient)
-            images.sub_(velocity, alpha=HELD)
-
-        times += _timed(update, place, 1)
-    return times[1:]
 
 
 def _expert_epoch(

@@ -1,0 +1,101 @@
+"""Is anything given away for speed? One coreset made by the package, and by its plain twin.
+
+    python benchmarks/fast_and_plain.py --data cifar10:DIR --experts EX --out FILE
+
+Both start at the same images and take as many updates of FBPC, with the paper's settings, the same
+experts and the same steps to each MAP solution; then each one's posterior is sampled for five seeds
+by the package and scored on the test images. Their images part, by rounding, which Adam makes steps
+of where a gradient is nothing else, and on CUDA by other augmentations. The scores should agree
+within their noise.
+"""
+
+import argparse
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import plain
+from pseudocoreset import (
+    DistillSettings,
+    ExpertStore,
+    ImageData,
+    Pseudocoreset,
+    distill,
+    evaluate,
+    load_data,
+    named_protocol,
+)
+from pseudocoreset.coreset import versions
+from pseudocoreset.engine.device import choose_device, device_name
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.measure import Stopwatch, synchronize
+
+SCORES = ("accuracy", "nll", "nll_kim", "ece")
+
+
+def main() -> None:
+    options = parse()
+    place, data = choose_device(options.device), load_data(options.data)
+    _ = data.fingerprint  # once, before the images move to the device
+    data, store = data.to(place), ExpertStore.open(options.experts)
+    settings = DistillSettings("fbpc", options.ipc, steps=options.steps)
+    config = settings.resolved(data, [store])
+    watch = Stopwatch(place)
+    fast = distill(data, store, settings, device=place.type, progress=watch)
+    map_steps = [int(figures["map_steps"]) for figures in watch.figures]
+    start = distill(data, store, replace(settings, steps=0), device=place.type)
+
+    begun = time.perf_counter()
+    *_, images = plain.coreset_updates(data, store, config, place, map_steps)
+    synchronize(place)
+    plain_s = time.perf_counter() - begun
+    twin = replace(fast, images=images.cpu())
+
+    rows = [
+        {"made_by": "the package", "seconds": sum(watch.durations)} | scored(fast, data, options),
+        {"made_by": "its plain twin", "seconds": plain_s} | scored(twin, data, options),
+    ]
+    moved = (fast.images - start.images).norm()
+    found = {
+        "command": f"python benchmarks/fast_and_plain.py --data {data.name} --experts EX --ipc "
+        f"{options.ipc} --steps {options.steps} --seeds {options.seeds} --out FILE",
+        "rows": rows,
+        "images_apart": float((twin.images - fast.images).norm() / moved),
+        "map_steps": map_steps,
+        "settings": config,
+        "experts": asdict(store.identity) | {"num": len(store)},
+        "protocol": asdict(named_protocol("tuned")) | {"seeds": options.seeds},
+        "device": device_name(place),
+        "versions": versions(),
+    }
+    write_json(options.out, found)
+    for row in rows:
+        print(", ".join(f"{n} {v if isinstance(v, str) else f'{v:.4g}'}" for n, v in row.items()))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", required=True, help="a data spec")
+    parser.add_argument("--experts", type=Path, required=True, help="a store of experts")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--ipc", type=int, default=10, help="images a class")
+    parser.add_argument("--steps", type=int, default=300, help="updates")
+    parser.add_argument("--seeds", type=int, default=5, help="posteriors a score")
+    return parser.parse_args()
+
+
+def scored(
+    coreset: Pseudocoreset, data: ImageData, options: argparse.Namespace
+) -> dict[str, float]:
+    """Means and standard deviations over the seeds."""
+    protocol = named_protocol("tuned")
+    found = evaluate(coreset, data, None, protocol, seeds=options.seeds, device=options.device)
+    both = {name: (found.mean(name), found.std(name)) for name in SCORES}
+    return {f"{n}{end}": v[k] for n, v in both.items() for k, end in enumerate(("", "_std"))}
+
+
+if __name__ == "__main__":
+    main()
