@@ -53,13 +53,21 @@ def check_repeats() -> None:
     data = load_data("digits")
     with tempfile.TemporaryDirectory() as folder:
         settings = ExpertSettings(num=2, epochs=3, lr=0.1, batch=64)
-        store = train_experts(data, NET, f"{folder}/beside", settings, device="cuda")
-        train.AT_ONCE = 1
-        alone = train_experts(data, NET, f"{folder}/alone", settings, device="cuda")
-        for number in range(settings.num):
-            one, other = (s.snapshot(s.trajectory_path(number), 3, CPU) for s in (alone, store))
-            difference = (one.params - other.params).norm() / one.params.norm()
-            assert difference < 1e-3, f"expert {number} differs by {difference:.5f} beside another"
+        stores = []
+        for at_once in (1, 2):  # of three, so that one is begun amid another's epochs
+            train.AT_ONCE = at_once
+            three = replace(settings, num=3)
+            stores.append(train_experts(data, NET, f"{folder}/{at_once}", three, device="cuda"))
+        for number in range(3):
+            alone, beside = (store.describe(store.trajectory_path(number)) for store in stores)
+            for name in ("train_loss", "test_accuracy"):
+                one, other = torch.tensor(alone[name]), torch.tensor(beside[name])
+                torch.testing.assert_close(other, one, rtol=0.01, atol=0.01)
+            for epoch in range(4):
+                one, other = (s.snapshot(s.trajectory_path(number), epoch, CPU) for s in stores)
+                difference = (one.params - other.params).norm() / one.params.norm()
+                assert difference < 1e-3, f"expert {number} differs by {difference:.5f} beside one"
+        store = stores[1]
         wanted = DistillSettings(ipc=5, steps=3, gamma=0.5, from_epoch=2, lr_images=1.0)
         start = distill(data, store, replace(wanted, steps=0), device="cuda").images
         images = [distill(data, store, wanted, device="cuda").images for _ in range(4)]

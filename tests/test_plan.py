@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,6 +21,8 @@ from pseudocoreset import (
     plan,
 )
 from pseudocoreset.cli import main
+from pseudocoreset.data import Split
+from pseudocoreset.engine.progress import SILENT
 from pseudocoreset.measure import Enough, Stopwatch, seconds_a_step
 
 NET = ["--data", "digits", "--net", "convnet:width=8", "--device", "cpu"]
@@ -63,16 +66,30 @@ def test_what_the_libraries_take_to_begin_is_in_it(tmp_path, monkeypatch):
     assert found["once_s"] > 1000
 
 
-def test_on_a_gpu_experts_are_planned_as_they_are_trained_two_at_a_time(monkeypatch):
-    """Six, since much is done once for all; the first of each lane, begun cold, do not count."""
-    trained, now = [], [0.0]
+@pytest.mark.parametrize(
+    ("num", "epochs", "step", "between"),
+    [(20, 30, 0.0006, 0.01), (100, 50, 0.0006, 0.01), (20, 30, 0.0001, 0.001), (3, 2, 0.05, 0.01)],
+    ids=["CIFAR-10", "many", "fast", "slow"],
+)
+def test_on_a_gpu_experts_are_planned_as_they_are_trained_two_at_a_time(
+    monkeypatch, num, epochs, step, between
+):
+    """By a clock that knows what is done once, for an expert, for an epoch and for a step."""
+    compiling, capturing, storing = 20.0, 2.0, 0.3
+    now, planned = [0.0], []
+    monkeypatch.setattr(plan, "BUDGET_S", 5.0)
 
-    def train(data, net, out, settings, *, device, progress):
-        trained.append((settings.num, settings.epochs, len(data.train)))
+    def train(data, net, out, settings, *, device, progress=SILENT):
+        now[0] += capturing if planned else compiling + capturing
+        planned.append((settings.num, settings.epochs, len(data.train)))
+        steps = len(data.train) // settings.batch
         with progress.task("experts", settings.num * settings.epochs) as task:
-            for number in range(settings.num * settings.epochs):
-                now[0] += 100 if number < 2 else 1
-                task.advance()
+            for first in range(0, settings.num, 2):
+                both = min(2, settings.num - first)
+                for _ in range(settings.epochs * both):
+                    now[0] += steps * step + between
+                    task.advance()
+                now[0] += storing * both
 
     monkeypatch.setattr(plan, "train_experts", train)
     monkeypatch.setattr(plan, "choose_device", lambda _: torch.device("cuda"))
@@ -85,15 +102,27 @@ def test_on_a_gpu_experts_are_planned_as_they_are_trained_two_at_a_time(monkeypa
         raise AssertionError("to wait for one is to wait for both")
 
     monkeypatch.setattr(measure, "synchronize", would_wait)
-    data = load_data("digits")
-    found = plan.plan_experts(data, "convnet:width=8", ExpertSettings(num=20, batch=64))
-    steps = len(data.train) // 64
-    assert trained == [(6, 1, 64 * steps)] * 2 + [(6, plan.MANY_EPOCHS, 64 * steps)]
-    assert found.steps == 20 * 30
-    assert found.step_s == pytest.approx(1)
-    few = plan.plan_experts(data, "convnet:width=8", ExpertSettings(num=3))
-    assert few.measured_steps == 3
-    assert trained[-1][0] == 3
+    images = load_data("digits").train
+    many = Split(images.images.repeat(39, 1, 1, 1), images.labels.repeat(39))
+    data = replace(load_data("digits"), train=many)
+    settings = ExpertSettings(num, epochs)
+    found = plan.plan_experts(data, "convnet:width=8", settings)
+    spent = now[0]
+    assert found.steps == num * epochs
+    assert max(number for number, _, _ in planned) <= 4
+    planned, now[0] = [], 0.0
+    train(data, "", "", settings, device="cuda")
+    scoring = num * len(data.test) / settings.batch * step / 3
+    assert found.seconds == pytest.approx(now[0] + scoring, rel=0.06)
+    assert spent < 45 + 100 * step
+
+
+def test_an_expert_whose_first_epoch_is_slow_is_planned_from_it(monkeypatch):
+    monkeypatch.setattr(measure, "SLOW_S", 0.0)
+    settings = ExpertSettings(num=2, epochs=3, batch=64)
+    found = plan.plan_experts(load_data("digits"), "convnet:width=8", settings, device="cpu")
+    assert found.measured_steps == 1
+    assert found.step_s > 0
 
 
 def test_distill_before_there_are_experts(tmp_path, capsys):

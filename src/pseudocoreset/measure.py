@@ -33,7 +33,7 @@ def seconds_to_start(device: torch.device) -> float:
     """What Python and the libraries take to begin, and the device, and to end: once more."""
     program = f"import torch, pseudocoreset.cli; torch.zeros((), device={device.type!r}).item()"
     begun = time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     return time.perf_counter() - begun
 
 

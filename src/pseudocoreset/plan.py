@@ -39,13 +39,12 @@ from pseudocoreset.settings import DistillSettings
 BUDGET_S = 5.0
 """Steps are measured for about so long, beyond the first."""
 LEAST_UPDATES = 3
-FEW_STEPS = {"cpu": 4, "cuda": 200}
-"""Steps of an expert's epoch where it is measured; fast ones take no longer than what comes between
-two epochs, and few of them would not tell."""
-FEW_EXPERTS = {"cpu": 1, "cuda": 6}
-"""Experts that are measured; on a GPU much is done once for all of them."""
+FEW_STEPS = 4
+"""Steps of an expert's epoch where it is measured first."""
+EPOCH_S = 0.2
+"""Then such an epoch is made so long, if it has as many steps."""
 MANY_EPOCHS = 100
-"""No more epochs than this are measured."""
+"""No more epochs of an expert than this are measured."""
 FEW_EPOCHS = 10
 """Epochs of a chain where it is measured first."""
 HELD = 1e-9
@@ -104,44 +103,58 @@ def plan_experts(
     place, network = choose_device(device), _network(net, data)
     batch = min(settings.batch, len(data.train))
     steps = len(data.train) // batch
-    few = min(steps, FEW_STEPS[place.type])
-    part = replace(
-        data, train=_first(data.train, few * batch), test=_first(data.test, batch), holdout=None
-    )
-    num = min(settings.num, FEW_EXPERTS[place.type])
-    at_once = experts_at_once(num, place)
+    lanes = experts_at_once(settings.num, network, place)
 
-    def run(epochs: int, watch: Progress = SILENT) -> None:
+    def run(num: int, epochs: int, few: int, watch: Progress = SILENT) -> None:
         short = replace(settings, num=num, epochs=epochs, from_epoch=0)
         with tempfile.TemporaryDirectory() as folder, suppress(Enough):
-            train_experts(part, net, folder, short, device=device, progress=watch)
+            train_experts(part(few), net, folder, short, device=device, progress=watch)
+
+    def part(few: int) -> ImageData:
+        train, test = _first(data.train, few * batch), _first(data.test, batch)
+        return replace(data, train=train, test=test, holdout=None)
+
+    def epoch_s(few: int, budget_s: float) -> tuple[float, int]:
+        """Of so few steps, what comes between epochs included; and how many were measured."""
+        watch = Stopwatch(place, 2 * lanes, budget_s, wait=lanes == 1)
+        run(lanes, MANY_EPOCHS, few, watch)
+        done = watch.durations[lanes:] or watch.durations
+        # The mean, not the median: what a busy machine takes away now, it will take away then.
+        return fmean(done), len(done)
 
     peak = PeakMemory(place)
-    cold, warm = (_timed(lambda: run(1), place) for _ in range(2))
-    watch = Stopwatch(place, 2 * at_once, BUDGET_S, wait=at_once == 1)
-    run(MANY_EPOCHS, watch)
-    # The mean, not the median: what a busy machine takes away now, it will take away then.
-    done = watch.durations[at_once:]
-    step_s = fmean(done) / few
+    few = min(steps, FEW_STEPS)
+    cold, warm = (_timed(lambda: run(lanes, 1, few), place) for _ in range(2))
+    one = warm
+    if place.type == "cuda":  # where steps are captured, once for all experts of a lane
+        more = _timed(lambda: run(2 * lanes, 1, few), place)
+        one = seconds_a_step((lanes, warm), (2 * lanes, more))
+    short_s, measured = epoch_s(few, BUDGET_S / 5)
+    # Steps may be so fast that a few take no longer than what comes between epochs.
+    many = min(steps, max(few, int(few * EPOCH_S / short_s)))
+    long_s, step_s = short_s, short_s / few
+    if many > few:
+        long_s, measured = epoch_s(many, BUDGET_S)
+        step_s = seconds_a_step((few, short_s), (many, long_s))
     # Begun and stored, and scored in the end by forward passes, which are a third of a step.
-    around = max(0.0, warm / num - few * step_s) + len(data.test) / batch * step_s / 3
+    around = max(0.0, one - short_s) + len(data.test) / batch * step_s / 3
     kept = settings.epochs - settings.from_epoch + 1
     snapshot = network.num_params * (2 if settings.half else 4) + network.num_buffers * 4
     return Plan(
         f"experts of {network.spec}",
         {network.spec: network.num_params},
         disk_bytes=settings.num * kept * snapshot,
-        peak_bytes=peak.whole() + _left_out(data, part, place),
-        once_s=max(0.0, cold - warm) + settings.num * around,
+        peak_bytes=peak.whole() + _left_out(data, part(many), place),
+        once_s=max(0.0, cold - lanes * one) + settings.num * around,
         step="epochs",
         steps=settings.num * settings.epochs,
-        step_s=steps * step_s,
-        measured_steps=len(done),
+        step_s=long_s + (steps - many) * step_s,
+        measured_steps=measured,
         device=device_name(place),
         notes=[
             f"disk: {settings.num} experts × {kept} snapshots × {snapshot / 2**20:.2f} MiB; "
             "--half and a later --from-epoch keep less",
-            f"an epoch is {steps} steps, of which {few} were measured each time",
+            f"an epoch is {steps} steps, of which {many} were measured each time",
         ],
     )
 

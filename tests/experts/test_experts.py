@@ -27,7 +27,9 @@ from pseudocoreset.experts import ExpertSettings, ExpertStore, StoreIdentity, tr
 from pseudocoreset.experts import store as store_module
 from pseudocoreset.experts import train as train_module
 from pseudocoreset.experts.store import TRAJECTORY
-from pseudocoreset.nets import Weights
+from pseudocoreset.experts.train import experts_at_once
+from pseudocoreset.nets import Weights, make_net
+from pseudocoreset.training import Training
 
 CPU = torch.device("cpu")
 NET = "convnet:width=8"
@@ -397,9 +399,9 @@ def test_experts_side_by_side_are_what_they_are_alone(
     )
     assert begun == [0, 1, 2]
     assert contents(beside) == contents(alone)
-    losses = [alone.describe(path)["train_loss"] for path in alone.trajectories]
-    in_turn = [loss for pair in zip(losses[0], losses[1], strict=True) for loss in pair]
-    assert [figures["loss"] for figures in progress.figures] == [*in_turn, *losses[2]]
+    a, b, c = (alone.describe(path)["train_loss"] for path in alone.trajectories)
+    in_turn = [a[0], a[1], b[0], a[2], b[1], c[0], b[2], c[1], c[2]]
+    assert [figures["loss"] for figures in progress.figures] == in_turn
 
 
 def test_a_stop_amid_experts_side_by_side_leaves_whole_ones_and_no_claim(
@@ -425,6 +427,90 @@ def test_a_stop_amid_experts_side_by_side_leaves_whole_ones_and_no_claim(
     gc.collect()
     assert not complaints
     assert len(train(tmp_path)) == 2
+
+
+def test_an_expert_that_diverges_beside_another_does_not_take_it_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Expert 1 of four diverges when 0 is stored and 2 begun: that goes on, and 3 is not begun."""
+    monkeypatch.setattr(train_module, "experts_at_once", lambda *_: 2)
+    refuse = train_module._refuse_divergence
+
+    def diverge(expert: int, epoch: int, loss: float, *rest: Any) -> None:
+        refuse(expert, epoch, float("nan") if (expert, epoch) == (1, 2) else loss, *rest)
+
+    monkeypatch.setattr(train_module, "_refuse_divergence", diverge)
+    progress, settings = Recorded(), replace(FEW, num=4)
+    with pytest.raises(UserError, match="expert 1 diverged in epoch 2"):
+        train_experts(small_data(), NET, tmp_path, settings, device="cpu", progress=progress)
+    store = ExpertStore.open(tmp_path)
+    assert [store.is_whole(number) for number in range(4)] == [True, False, True, False]
+    assert len(progress.figures) == 2 * FEW.epochs + 1
+
+
+def test_a_second_expert_waits_until_there_is_memory_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(FEW, num=3)
+    alone = train(tmp_path / "alone", settings)
+    monkeypatch.setattr(train_module, "experts_at_once", lambda *_: 2)
+    room = iter([False] * FEW.epochs + [True])
+    monkeypatch.setattr(train_module._Lane, "leaves_room", lambda _: next(room))
+    progress = Recorded()
+    beside = train_experts(
+        small_data(), NET, tmp_path / "beside", settings, device="cpu", progress=progress
+    )
+    assert contents(beside) == contents(alone)
+    a, b, c = (alone.describe(path)["train_loss"] for path in alone.trajectories)
+    in_turn = [*a, b[0], b[1], c[0], b[2], c[1], c[2]]
+    assert [figures["loss"] for figures in progress.figures] == in_turn
+
+
+@pytest.mark.parametrize(("free", "room"), [(20, False), (21, True)])
+def test_memory_for_another_expert_is_twice_what_one_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, room: bool
+) -> None:
+    store = train(tmp_path)
+    reserved = iter([5, 15])
+    monkeypatch.setattr(train_module, "_reserved", lambda _: next(reserved))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 100))
+    lane = train_module._Lane(store.identity.make_net(), small_data(), store, CPU)
+    lane._device = torch.device("cuda")
+    assert lane.leaves_room() == room
+
+
+def test_what_a_lane_has_begun_is_waited_for_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU: all that begins an epoch is done beside, and nothing is read before the wait."""
+    seen: list[str] = []
+    for kind, names in ((Beside, ("__enter__", "wait")), (Training, ("start", "run", "take"))):
+        for name in names:
+            monkeypatch.setattr(kind, name, noted(seen, name, getattr(kind, name)))
+    train(tmp_path, replace(FEW, num=1, epochs=2))
+    epoch = ["__enter__", "run", "wait", "take", "take"]
+    assert seen == ["__enter__", "start", "wait", *epoch, *epoch, "wait"]
+
+
+def noted(seen: list[str], name: str, done: Any) -> Any:
+    def do(*given: Any) -> Any:
+        seen.append(name)
+        return done(*given)
+
+    return do
+
+
+def test_networks_that_draw_for_themselves_are_trained_one_at_a_time() -> None:
+    shape = {"channels": 1, "image_size": 8, "classes": 3}
+    own = "own_factories"
+    cuda = torch.device("cuda")
+    for name, draws in (("dropout", True), ("plain", False)):
+        net = make_net(f"{own}:{name}", **shape)
+        assert net.draws == draws
+        assert experts_at_once(9, net, cuda) == (1 if draws else 2)
+    assert experts_at_once(9, make_net(NET, **shape), cuda) == 2
+    assert experts_at_once(1, make_net(NET, **shape), cuda) == 1
+    assert experts_at_once(9, make_net(NET, **shape), CPU) == 1
 
 
 @pytest.mark.parametrize("kept", [0, 100, -1])

@@ -109,7 +109,7 @@ class _Inner:
         batch = settings.batch if settings.batch < size else None
         self._batch = batch
         self.solver = MapSolver(context, batch, rng)
-        self.beside = Beside(context.device)
+        self.beside = Beside(context.device, apart=not context.net.draws)
         self._rng_beside = rng.beside()
         self._on_real = OutputVariance(
             context, context.real, settings.lr_x, settings.real_batch, self._rng_beside

@@ -12,7 +12,7 @@ use: two lines of work would then share one, and with it what must not be shared
 
 
 class Beside:
-    """A line of work of its own: a stream on CUDA; on a CPU, work done in turn.
+    """A line of work of its own: a stream on CUDA; work done in turn on a CPU, or if not `apart`.
 
         with beside:
             begun here, after all that was begun before
@@ -23,10 +23,10 @@ class Beside:
     beside must draw from a generator of its own.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, apart: bool = True) -> None:
         self._stream: torch.cuda.Stream | None = None
         self._context: torch.cuda.StreamContext | None = None
-        if device.type == "cuda":
+        if device.type == "cuda" and apart:
             free = _FREE[device]
             self._stream = free.pop() if free else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             finalize(self, free.append, self._stream)

@@ -152,7 +152,10 @@ class ExpertStore:
 
     @contextmanager
     def claims(self, numbers: Sequence[int]) -> Iterator["Claims"]:
-        """Share these trajectories out among all who fill the store, in this process or others."""
+        """Share these trajectories out among the processes that fill the store.
+
+        Within a process, share what this gives: its locks are the process's own.
+        """
         with (self.path / ".lock").open("ab") as lock:
             yield Claims(lock, numbers)
 
@@ -231,13 +234,20 @@ class Claims:
         self._others: list[int] = []
 
     def free(self) -> Iterator[int]:
-        """One after another of those that no other process has; what is left, if called again."""
-        for number in self._rest:
+        """One after another of those that no other process has.
+
+        Several such iterators, used in turn, share them out.
+        """
+        while (number := next(self._rest, None)) is not None:
             with held(self._lock, number, wait=False) as mine:
                 if mine:
                     yield number
                 else:
                     self._others.append(number)
+
+    def give_no_more(self) -> None:
+        """What is not claimed yet is left to others."""
+        self._rest = iter(())
 
     def others(self) -> Iterator[int]:
         """Those that others had, each waited for: it may be written by then, or still missing.

@@ -1,6 +1,6 @@
 """Training experts: many networks on the whole training set, a snapshot an epoch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
@@ -15,7 +15,7 @@ from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.predictive import accuracy
-from pseudocoreset.experts.store import ExpertStore, StoreIdentity
+from pseudocoreset.experts.store import Claims, ExpertStore, StoreIdentity
 from pseudocoreset.nets import Net, Weights, make_net
 from pseudocoreset.training import SGD, RealImages, Training
 
@@ -88,24 +88,55 @@ def train_experts(
     if not missing:
         return store
     on_device = data.to(place)
-    lanes = [_Lane(network, on_device, store) for _ in range(experts_at_once(len(missing), place))]
     total, done = settings.num * settings.epochs, (settings.num - len(missing)) * settings.epochs
     with progress.task("experts", total, done) as task, store.claims(missing) as claims:
-        try:
-            under_way = [lane.train(claims.free(), task) for lane in lanes]
-            while under_way:
-                under_way = [training for training in under_way if next(training, False)]
-        finally:  # where one diverged, the others are in the middle of an epoch
-            for lane in lanes:
-                lane.wait()
+        lanes = _train_side_by_side(
+            lambda: _Lane(network, on_device, store, place),
+            experts_at_once(len(missing), network, place),
+            claims,
+            task,
+        )
         for _ in lanes[0].train(claims.others(), task):
             pass
     return ExpertStore.open(out)
 
 
-def experts_at_once(num: int, device: torch.device) -> int:
-    """How many of so many experts are trained side by side."""
-    return min(num, AT_ONCE if device.type == "cuda" else 1)
+def experts_at_once(num: int, net: Net, device: torch.device) -> int:
+    """How many of so many experts are trained side by side, if there is memory for them."""
+    return min(num, AT_ONCE if device.type == "cuda" and not net.draws else 1)
+
+
+def _train_side_by_side(
+    make_lane: Callable[[], "_Lane"], most: int, claims: Claims, task: Task
+) -> list["_Lane"]:
+    """Train what no other process has in at most so many lanes; an epoch of each is begun in turn.
+
+    An expert that diverges is told of when the others under way are stored.
+    """
+    lanes: list[_Lane] = []
+    under_way: list[Iterator[bool]] = []
+    failed: UserError | None = None
+    try:
+        while True:
+            if len(lanes) < most and (not lanes or lanes[-1].leaves_room()):
+                lanes.append(make_lane())
+                under_way.append(lanes[-1].train(claims.free(), task))
+            for training in list(under_way):
+                try:
+                    if not next(training, False):
+                        under_way.remove(training)
+                except UserError as error:
+                    under_way.remove(training)
+                    claims.give_no_more()
+                    failed = failed or error
+            if not under_way:
+                break
+    finally:  # it may have been stopped in the middle of an epoch
+        for lane in lanes:
+            lane.wait()
+    if failed is not None:
+        raise failed
+    return lanes
 
 
 def identify(data: ImageData, net: Net, settings: ExpertSettings, seed: int) -> StoreIdentity:
@@ -134,12 +165,13 @@ class _Lane:
     An expert's random numbers follow from its number, whichever lane it is trained in.
     """
 
-    def __init__(self, net: Net, data: ImageData, store: ExpertStore) -> None:
+    def __init__(self, net: Net, data: ImageData, store: ExpertStore, device: torch.device) -> None:
         identity = store.identity
         self._net = net
         self._data = data
         self._store = store
-        device = data.train.images.device
+        self._device = device
+        self._reserved_before = _reserved(device)
         self._rng = Rng(device, identity.seed)
         self._beside = Beside(device)
         self._training = Training(
@@ -159,6 +191,11 @@ class _Lane:
                     task.advance()
             else:
                 yield from self._train_one(number, task)
+
+    def leaves_room(self) -> bool:
+        """Whether there is memory for another one, once this one has begun."""
+        taken = _reserved(self._device) - self._reserved_before
+        return self._device.type != "cuda" or torch.cuda.mem_get_info(self._device)[0] > 2 * taken
 
     def wait(self) -> None:
         """What is begun from now on waits for what this lane has begun."""
@@ -196,6 +233,10 @@ class _Lane:
         score = accuracy(self._net, training.weights, self._data.test, self._data.normalisation)
         figures = {"train_loss": losses, "test_accuracy": score}
         self._store.write(number, snapshots, figures, self._net)
+
+
+def _reserved(device: torch.device) -> int:
+    return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
 
 
 def _refuse_divergence(

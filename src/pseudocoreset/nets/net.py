@@ -1,6 +1,7 @@
 """A network as a pure function of its weights, of which there may be many sets."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -52,6 +53,22 @@ class Net:
         # Of a person's own network this is not known.
         self.by_image = default_init and not any(map(_mixes_images, self._testing.modules()))
         """Whether an image's logits in test mode are the same whatever images are beside it."""
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether its training draws from PyTorch's global generator, as dropout does.
+
+        Of that there is one a device, so two such networks can't be trained side by side there:
+        each would draw what the other has.
+        """
+        if self._uniform_init is not None:
+            return False
+        weights = self.init(torch.Generator())
+        images = torch.zeros(2, self.channels, self.image_size, self.image_size)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            before = torch.get_rng_state()
+            self.train(weights, images)
+            return not torch.equal(torch.get_rng_state(), before)
 
     def __repr__(self) -> str:
         size = f"{self.channels}×{self.image_size}×{self.image_size}"

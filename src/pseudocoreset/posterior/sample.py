@@ -137,7 +137,8 @@ def sample_posteriors(
     of_a_seed = protocol.chains * (keeps if protocol.sampler == "map" else 1)
     starts = [(seed, number) for seed in seeds for number in range(of_a_seed)]
     on_device = coreset.to(place)
-    at_once = min(AT_ONCE if place.type == "cuda" else 1, len(starts))
+    beside = place.type == "cuda" and not network.draws
+    at_once = min(AT_ONCE if beside else 1, len(starts))
     lanes = [_Lane(network, on_device, protocol, place) for _ in range(at_once)]
     chains: list[_Chain] = []
     with progress.task(protocol.sampler, len(starts) * keeps) as task:
