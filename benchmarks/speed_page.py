@@ -8,7 +8,6 @@ the words around are a person's.
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ def tables(results: Path) -> dict[str, str]:
         return json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
 
     rows, memory, growing = read("benchmark"), read("memory"), read("scaling")
+    rows = [row for row in rows if row["row"]["data"].startswith("cifar10")]
     updates = [row for row in rows if row["what"] == "fbpc update" and row["net"] == "convnet"]
     planned = {name: read(name)["rows"] for name in ("plan", "plan-gpu")}
     return {
@@ -57,80 +57,81 @@ def tables(results: Path) -> dict[str, str]:
 
 def of_updates(rows: list[Row]) -> TextTable:
     """All of the benchmark, ratios first."""
-    header = ("", "network", "ipc", "ratio", "plain, s", "ours, s", "MAP steps")
-    header += ("plain, GB", "ours, GB", "paper, s", "paper, GB")
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    for row in rows:
-        cells = (
-            words(row, "ratio", "{:.1f}×"),
-            words(row, "plain_s", "{:.3g}"),
-            words(row, "fast_s", "{:.3g}"),
-            words(row, "map_steps", "{:g}"),
-            words(row, "plain_peak_gb", "{:.2f}"),
-            words(row, "peak_gb", "{:.2f}"),
-            words(row, "paper_s", "{:.2f}"),
-            words(row, "paper_gb", "{:.2f}"),
+    forms = {
+        "plain / ours": ("ratio", "{:.1f}×"),
+        "plain, s": ("plain_s", "{:.3g}"),
+        "ours, s": ("fast_s", "{:.3g}"),
+        "MAP steps": ("map_steps", "{:g}"),
+        "plain, GB": ("plain_peak_gb", "{:.2f}"),
+        "ours, GB": ("whole_peak_gb", "{:.2f}"),
+        "paper, s": ("paper_s", "{:.2f}"),
+    }
+    lines = [
+        (
+            row["what"],
+            row["net"],
+            words(row, "ipc", "{}"),
+            *(words(row, *f) for f in forms.values()),
         )
-        named = (row["what"], row["net"], words(row, "ipc", "{}"))
-        groups.setdefault(row["what"], []).append((*named, *cells))
-    return TextTable(header, list(groups.values()))
+        for row in rows
+    ]
+    return TextTable(("", "network", "ipc", *forms), [lines])
 
 
 def of_headline(rows: list[Row]) -> TextTable:
     """The update of the paper's method, for the README."""
-    header = ("images a class", "update, s", "faster than plain", "GB", "paper: s", "GB")
-    cells = [
-        (
-            f"{row['ipc']}",
-            f"{row['fast_s']:.3f}",
-            f"{row['ratio']:.1f}×",
-            f"{row['peak_gb']:.2f}",
-            f"{row['paper_s']:.2f}",
-            f"{row['paper_gb']:.2f}",
-        )
-        for row in rows
-    ]
-    return TextTable(header, [cells])
+    forms = {
+        "images a class": ("ipc", "{}"),
+        "seconds": ("fast_s", "{:.3f}"),
+        "plain / ours": ("ratio", "{:.1f}×"),
+        "GB": ("whole_peak_gb", "{:.2f}"),
+        "without the real batch": ("peak_gb", "{:.2f}"),
+        "paper: seconds": ("paper_s", "{:.2f}"),
+        "paper: GB": ("paper_gb", "{:.2f}"),
+    }
+    return TextTable(
+        tuple(forms), [[tuple(words(row, *f) for f in forms.values()) for row in rows]]
+    )
 
 
 def of_memory(rows: list[Row]) -> TextTable:
-    """A row a method, a column a size."""
+    """A row a method and network, a column a size."""
     found = {(row["what"].removesuffix(" update"), row["ipc"]): row for row in rows}
 
-    def line(name: str, method: str, value: Callable[[Row], str]) -> tuple[str, ...]:
-        return (name, *(value(found[method, ipc]) for ipc in SIZES))
+    def line(name: str, method: str, value: str) -> tuple[str, ...]:
+        return (name, *(words(found.get((method, ipc), {}), value, "{:.2f}") for ipc in SIZES))
 
     lines = []
     for method in METHODS:
-        of_paper = [words(found[method, ipc], "paper_gb", "{:.2f}") for ipc in SIZES]
-        ours = line(f"`{method}`", method, lambda row: f"{row['peak_gb']:.2f}")
-        lines.append((*ours, NONE if NONE in of_paper else " · ".join(of_paper)))
-        if method == "fbpc":
-            name = "`fbpc` with its real batches"
-            lines.append((*line(name, method, lambda row: f"{row['whole_peak_gb']:.2f}"), NONE))
+        alone = method == "fbpc"
+        name = f"`{method}`, without the real batch" if alone else f"`{method}`"
+        of_paper = line("", method, "paper_gb")[1:]
+        stated = NONE if NONE in of_paper else " · ".join(of_paper)
+        lines.append((*line(name, method, "peak_gb"), stated))
+        if alone:
+            lines.append((*line(f"`{method}`", method, "whole_peak_gb"), NONE))
     return TextTable(("method", *map(str, SIZES), "in the paper"), [lines])
 
 
 def of_growth(rows: list[Row]) -> TextTable:
-    header = ("grows", "images a class", "parameters", "image", "classes", "update, s", "GB")
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    for row in rows:
-        given = row["row"]
-        cells = (
-            given["grows"],
+    header = ("grows", "images a class", "parameters", "image", "classes", "seconds", "GB")
+    lines = [
+        (
+            row["row"]["grows"],
             f"{row['ipc']}",
-            f"{row['parameters']:,}",
-            f"{given['image_size']}²",
-            f"{given['classes']}",
-            f"{row['fast_s']:.3f}",
-            f"{row['peak_gb']:.2f}",
+            words(row, "parameters", "{:,}"),
+            f"{row['row']['image_size']}²",
+            f"{row['row']['classes']}",
+            words(row, "fast_s", "{:.3f}"),
+            words(row, "peak_gb", "{:.2f}"),
         )
-        groups.setdefault(given["grows"], []).append(cells)
-    return TextTable(header, list(groups.values()))
+        for row in rows
+    ]
+    return TextTable(header, [lines])
 
 
 def of_plans(found: dict[str, list[Row]]) -> TextTable:
-    header = ("command", "on", "planned, s", "took, s", "ratio")
+    header = ("command", "on", "planned, s", "took, s", "planned / took")
     groups = [
         [
             (
@@ -147,6 +148,10 @@ def of_plans(found: dict[str, list[Row]]) -> TextTable:
     return TextTable(header, groups)
 
 
+def shaped(row: Row, forms: dict[str, tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(words(row, name, form) for name, form in forms.values())
+
+
 def words(row: Row, name: str, form: str) -> str:
     value = row.get(name)
     return NONE if value is None else form.format(value)
@@ -156,8 +161,10 @@ def measured_on(rows: list[Row]) -> str:
     devices = sorted({row["device"] for row in rows})
     torches = sorted({row["versions"]["torch"] for row in rows})
     codes = sorted({row["versions"]["code"] for row in rows})
-    code = f"the code's digest {', '.join(codes)} (each row says which)"
-    return f"Measured on {', '.join(devices)}, PyTorch {', '.join(torches)}, {code}.\n"
+    return (
+        f"Times and memory are from {', '.join(devices)} with PyTorch {', '.join(torches)}; the\n"
+        f"digest of the package's code was {', '.join(codes)}.\n"
+    )
 
 
 if __name__ == "__main__":

@@ -4,9 +4,13 @@ import pytest
 import torch
 
 from oracles.fbpc import slow_update
-from pseudocoreset.divergences import FBPC, Points
+from pseudocoreset.divergences import FBPC, Points, fbpc
+from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
+from pseudocoreset.nets import Net
 from small_world import in_double, in_double_points, make_context, make_points, make_rng
+
+CPU = torch.device("cpu")
 
 CASES = {
     "full": {},
@@ -160,3 +164,14 @@ def test_experts_are_needed(store, data):
         FBPC(without)
     with pytest.raises(UserError, match="--from-epoch"):
         FBPC(make_context(store, data, from_epoch=9))
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_a_network_that_draws_for_itself_takes_its_steps_in_turn(store, data, monkeypatch, draws):
+    made = []
+    monkeypatch.setattr(fbpc, "Beside", lambda _, apart: made.append(apart) or Beside(CPU))
+    monkeypatch.setattr(Net, "draws", property(lambda _: draws))  # over what was found before
+    FBPC(make_context(store, data)).gradient(make_points(data), {}, make_rng())
+    assert made == [not draws]
+    if draws:
+        assert Beside(torch.device("cuda"), apart=False)._stream is None

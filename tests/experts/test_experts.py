@@ -27,8 +27,7 @@ from pseudocoreset.experts import ExpertSettings, ExpertStore, StoreIdentity, tr
 from pseudocoreset.experts import store as store_module
 from pseudocoreset.experts import train as train_module
 from pseudocoreset.experts.store import TRAJECTORY
-from pseudocoreset.experts.train import experts_at_once
-from pseudocoreset.nets import Weights, make_net
+from pseudocoreset.nets import Weights
 from pseudocoreset.training import Training
 
 CPU = torch.device("cpu")
@@ -498,19 +497,6 @@ def noted(seen: list[str], name: str, done: Any) -> Any:
         return done(*given)
 
     return do
-
-
-def test_networks_that_draw_for_themselves_are_trained_one_at_a_time() -> None:
-    shape = {"channels": 1, "image_size": 8, "classes": 3}
-    own = "own_factories"
-    cuda = torch.device("cuda")
-    for name, draws in (("dropout", True), ("plain", False)):
-        net = make_net(f"{own}:{name}", **shape)
-        assert net.draws == draws
-        assert experts_at_once(9, net, cuda) == (1 if draws else 2)
-    assert experts_at_once(9, make_net(NET, **shape), cuda) == 2
-    assert experts_at_once(1, make_net(NET, **shape), cuda) == 1
-    assert experts_at_once(9, make_net(NET, **shape), CPU) == 1
 
 
 @pytest.mark.parametrize("kept", [0, 100, -1])

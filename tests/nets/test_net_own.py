@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from pseudocoreset.errors import UserError
+from pseudocoreset.experts.train import experts_at_once
 from pseudocoreset.nets import Net, Weights, make_net
+from pseudocoreset.posterior.sample import chains_at_once
 
 
 def make(name: str) -> Net:
@@ -45,6 +47,20 @@ def test_trying_an_own_network_leaves_the_global_random_state(images):
     weights = net.init(torch.Generator().manual_seed(0))
     assert torch.equal(net.apply(weights, images), net.apply(weights, images))
     assert not torch.equal(net.train(weights, images)[0], net.train(weights, images)[0])
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(experts_at_once, 2), (chains_at_once, 8)])
+def test_networks_that_draw_for_themselves_are_not_trained_side_by_side(at_once, most):
+    before = torch.get_rng_state()
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    assert make("dropout").draws
+    assert at_once(9, make("dropout"), cuda) == 1
+    ours = make_net("convnet:width=8", channels=1, image_size=8, classes=3)
+    for net in (ours, make("plain")):
+        assert not net.draws
+        assert at_once(9, net, cuda) == most
+        assert at_once(1, net, cuda) == at_once(9, net, cpu) == 1
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_own_buffers_are_updated_whatever_their_type(images):

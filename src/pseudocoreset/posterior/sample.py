@@ -137,8 +137,7 @@ def sample_posteriors(
     of_a_seed = protocol.chains * (keeps if protocol.sampler == "map" else 1)
     starts = [(seed, number) for seed in seeds for number in range(of_a_seed)]
     on_device = coreset.to(place)
-    beside = place.type == "cuda" and not network.draws
-    at_once = min(AT_ONCE if beside else 1, len(starts))
+    at_once = chains_at_once(len(starts), network, place)
     lanes = [_Lane(network, on_device, protocol, place) for _ in range(at_once)]
     chains: list[_Chain] = []
     with progress.task(protocol.sampler, len(starts) * keeps) as task:
@@ -148,6 +147,11 @@ def sample_posteriors(
         _pooled(network, coreset, lanes[0], seed, chains[n * of_a_seed : (n + 1) * of_a_seed])
         for n, seed in enumerate(seeds)
     ]
+
+
+def chains_at_once(num: int, net: Net, device: torch.device) -> int:
+    """How many of so many chains run side by side."""
+    return min(num, AT_ONCE if device.type == "cuda" and not net.draws else 1)
 
 
 @dataclass
