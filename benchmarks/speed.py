@@ -14,7 +14,8 @@ the same size are made up. Experts are random weights there, on which an update 
 
 On a GPU everything is run once before that, several rows side by side, so that the compiler's cache
 is full: neither times nor memory are then those of compiling (`once_s` is what a second run takes
-before its first update).
+before its first update). Rows then have the GPU one after another; the next one loads its libraries
+and data meanwhile.
 
 `peak_gb` (10⁹ bytes) is what the allocator reserved, captured graphs included, beyond the data; of
 an FBPC update also beyond the real-batch step: it is measured with real batches of one image, and
@@ -30,11 +31,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +50,8 @@ METHODS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "bpc-rkl", "bpc-w")
 ROWS = (*METHODS, "expert", "sghmc")
 USUAL_ROWS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "expert", "sghmc")
 SMALL_ROWS = ("fbpc", "bpc-fkl", "expert", "sghmc")
-CELLS = (("convnet", 1), ("convnet", 10), ("convnet", 50), ("lenet", 10), ("resnet18", 10))
-"""The cells of the paper's tables; --nets and --ipcs give others."""
+NETS = ("convnet", "lenet", "resnet18")
+SIZES = (1, 10, 50)
 RESULTS = Path(__file__).parent.parent / "results"
 SMALL_NET = "convnet:width=8"
 LONGEST_S = 900
@@ -75,7 +78,7 @@ def main() -> int:
     options = parse()
     if options.one is not None:
         warnings.simplefilter("ignore", RuntimeWarning)  # γ that random images do not reach
-        print(json.dumps(measure(Row(**json.loads(options.one)))))
+        print(json.dumps(measure(Row(**json.loads(options.one)), options.turn)))
         return 0
     rows = wanted_rows(options)
     out = options.out
@@ -118,6 +121,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5, help="measured updates a row")
     parser.add_argument("--resume", action="store_true", help="keep rows that are there")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a Row as JSON: measure it here
+    parser.add_argument("--turn", type=Path, help=argparse.SUPPRESS)  # when this file is free
     options = parser.parse_args()
     unknown = set(options.rows or ()) - set(ROWS)
     if unknown:
@@ -145,10 +149,10 @@ def wanted_rows(options: argparse.Namespace) -> list[Row]:
     if options.small:
         cells = [(SMALL_NET, 1)]
     elif options.nets or options.ipcs or options.memory:
-        sizes = [int(ipc) for ipc in options.ipcs or (1, 10, 50)]
+        sizes = [int(ipc) for ipc in options.ipcs or SIZES]
         cells = [(net, ipc) for net in options.nets or ["convnet"] for ipc in sizes]
     else:
-        cells = list(CELLS)
+        cells = [(net, ipc) for net in NETS for ipc in SIZES]
     rows = []
     for name in names:
         if name == "expert":
@@ -189,11 +193,22 @@ def is_done(old: dict[str, Any], row: Row) -> bool:
 def measured_rows(rows: list[Row], side_by_side: bool) -> Iterator[dict[str, Any]]:
     """Each row as a process of its own measures it; a failure is a row too."""
     alone = {row: shortened(replace(row, real_batch=1)) for row in rows if has_real_batch(row)}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        if any(choose_device(row.device).type == "cuda" for row in rows):
+    on_gpu = any(choose_device(row.device).type == "cuda" for row in rows)
+    with (
+        ThreadPoolExecutor(AT_ONCE) as pool,
+        ThreadPoolExecutor(2) as two,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        if on_gpu:
             list(pool.map(child, [*map(shortened, rows), *alone.values()]))
         found_alone = dict(zip(alone, pool.map(child, alone.values()), strict=True))
-        for row, new in zip(rows, (pool.map if side_by_side else map)(child, rows), strict=True):
+        if side_by_side:
+            found = pool.map(child, rows)
+        elif on_gpu:
+            found = two.map(partial(child, turn=Path(folder, "turn")), rows)
+        else:
+            found = map(child, rows)
+        for row, new in zip(rows, found, strict=True):
             yield without_real_batch(new, found_alone[row]) if row in alone else new
 
 
@@ -216,8 +231,9 @@ def without_real_batch(new: dict[str, Any], alone: dict[str, Any]) -> dict[str, 
     return new | {"peak_gb": beyond, "real_batch_gb": new["whole_peak_gb"] - beyond}
 
 
-def child(row: Row) -> dict[str, Any]:
+def child(row: Row, turn: Path | None = None) -> dict[str, Any]:
     command = [sys.executable, __file__, "--one", json.dumps(asdict(row))]
+    command += [] if turn is None else ["--turn", str(turn)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=LONGEST_S, check=False

@@ -18,6 +18,7 @@ from pseudocoreset import DistillSettings, ExpertSettings, distill, evaluate, tr
 from pseudocoreset.coreset import versions
 from pseudocoreset.data import ImageData, Normalisation, Split, load_data
 from pseudocoreset.engine.device import choose_device, device_name
+from pseudocoreset.engine.files import held
 from pseudocoreset.measure import (
     PeakMemory,
     Stopwatch,
@@ -64,11 +65,18 @@ class Row:
         return self.what.removesuffix(" update")
 
 
-def measure(row: Row) -> dict[str, Any]:
-    """All that is found out about a row."""
-    place = choose_device(row.device)
+def measure(row: Row, turn: Path | None = None) -> dict[str, Any]:
+    """All that is found out about a row; with the file `turn`, as the only one to hold it."""
     data = _data(row)
     _ = data.fingerprint  # once, before the images move to the device
+    if turn is None:
+        return _measure(row, data)
+    with turn.open("ab") as file, held(file, 0, wait=True):
+        return _measure(row, data)
+
+
+def _measure(row: Row, data: ImageData) -> dict[str, Any]:
+    place = choose_device(row.device)
     data = data.to(place)
     memory = PeakMemory(place)
     found: dict[str, Any] = {"floor_gb": _floor(place, memory)}

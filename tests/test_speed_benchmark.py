@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 
 import speed
+import speed_row
 from pseudocoreset.coreset import versions
 from speed_row import Row, measure
 
@@ -88,29 +90,61 @@ def test_rows_of_other_code_or_another_device_are_measured_again():
     assert not speed.is_done(old | {"versions": {**versions(), "code": "another"}}, row)
 
 
-def test_the_default_rows_cover_the_papers_tables(monkeypatch):
+def test_the_default_rows_cover_the_papers_tables_and_every_network_and_size(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["speed.py"])
     rows = speed.wanted_rows(speed.parse())
     cells = {(row.method, row.net, row.ipc) for row in rows}
     assert speed.PAPER.keys() <= cells
+    methods = ("fbpc", "fbpc-isotropic", "bpc-fkl")
+    assert {*product(methods, ("convnet", "lenet", "resnet18"), (1, 10, 50))} <= cells
     assert {"expert epoch", "sghmc 5 seeds"} <= {row.what for row in rows}
 
 
 def test_on_a_gpu_all_is_compiled_first_and_the_real_batch_is_stated_apart(monkeypatch):
     done = []
 
-    def child(row):
+    turns = []
+
+    def child(row, turn=None):
         done.append(row)
+        turns.append(turn)
         return {"whole_peak_gb": 0.5 if row.real_batch is None else 0.125, "fast_s": 1.0}
 
     monkeypatch.setattr(speed, "choose_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(speed, "child", child)
     rows = [Row("fbpc update", "convnet", 1), Row("bpc-fkl update", "convnet", 1)]
     fbpc, fkl = speed.measured_rows(rows, side_by_side=False)
-    assert done[-2:] == rows  # one after the other, last of all
+    assert set(done[-2:]) == set(rows)  # last of all, and one after the other
+    assert turns[-1] is not None
+    assert turns == [None] * 4 + turns[-1:] * 2
     short = {replace(row, with_plain=False, repeats=1) for row in rows}
     alone = replace(rows[0], with_plain=False, repeats=1, real_batch=1)
     assert set(done[:3]) == {*short, alone}
     assert done[3:-2] == [alone]
     assert (fbpc["peak_gb"], fbpc["real_batch_gb"]) == (0.125, 0.375)
     assert "real_batch_gb" not in fkl
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pseudocoreset.engine.files import held
+turn, passed = map(Path, sys.argv[1:])
+with turn.open("ab") as file, held(file, 0, wait=False):
+    print("mine", flush=True)
+    time.sleep(1)
+    passed.touch()
+"""
+
+
+def test_a_row_waits_for_its_turn(tmp_path, monkeypatch):
+    turn, passed = tmp_path / "turn", tmp_path / "passed"
+    row = Row("fbpc update", "convnet:width=8", 1, "digits", "cpu", small=True)
+    monkeypatch.setattr(speed_row, "_update", lambda *_: {"fast_s": 1.0, "whole_peak_gb": 1.0})
+    command = [sys.executable, "-c", HOLDER, str(turn), str(passed)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"mine\n"
+        assert measure(row)["fast_s"] == 1
+        assert not passed.exists()
+        assert measure(row, turn)["fast_s"] == 1
+        assert passed.exists()
