@@ -11,7 +11,7 @@ import pytest
 import pseudocoreset
 import speed_page
 from pseudocoreset.divergences import METHODS
-from pseudocoreset.recipes import recipe_for
+from pseudocoreset.recipes import TUNED, recipe_for
 from pseudocoreset.settings import USED_BY
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -86,6 +86,17 @@ def test_the_table_of_options_is_that_of_the_recipes():
     expected = "\n".join("| " + " | ".join(row) + " |" for row in table)
     if expected not in (DOCS / "methods.md").read_text(encoding="utf-8"):
         pytest.fail(f"the table of options in docs/methods.md should be:\n{expected}")
+
+
+def test_the_table_of_tuned_recipes_is_what_they_change():
+    lines = []
+    for (data, ipc, method), changes in TUNED.items():
+        assert data == "cifar10"
+        words = (f"`--{name.replace('_', '-')} {value:g}`" for name, value in changes.items())
+        lines.append(f"| {ipc} | `{method}` | {', '.join(words)} |")
+    expected = "\n".join(["| --- | --- | --- |", *lines, ""])
+    if expected not in (DOCS / "methods.md").read_text(encoding="utf-8"):
+        pytest.fail(f"the table of tuned recipes in docs/methods.md should be:\n{expected}")
 
 
 @pytest.mark.parametrize("page", speed_page.PAGES, ids=lambda page: page.name)

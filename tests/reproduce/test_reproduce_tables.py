@@ -276,7 +276,7 @@ def test_a_tuned_row_has_the_papers_cells_where_nothing_was_tuned():
         cells.append(made(Cell("table1", method, 10, recipe), 20.0))
     found = {measured.cell: measured for measured in cells}
     row = line_of(headline(found, CIFAR10).markdown(), "FBPC, recipe `tuned`")
-    assert "**35.00 /" in row
+    assert "| as `paper` | **63.50 /" in row
     assert "**63.50 /" in row
     assert "| 35.00 ± 0.10" in line_of(
         dsa_table({}, found, CIFAR10).markdown(), "FBPC (DSA)", "tuned"

@@ -30,11 +30,12 @@ NOTES = "notes.md"
 _HOW = """\
 Every figure comes from a JSON file in [{results}]({results}), one a cell, with its configuration,
 seeds, versions, device, duration, and the fingerprint of its coreset. `pseudocoreset reproduce
---list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells fbpc/10`
-measures a cell that is missing, and writes this page again.
+--list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells ...` measures
+cells that are missing, and writes this page again.
 
 - Means ± standard deviations over seeds. A seed is one chain of SGHMC on the same coreset; for
   `Random` it is a draw of images of its own too, since ten images differ much from ten others.
+- All samples of a chain count: there is no burn-in but the epochs before the first.
 - Coresets are rounded to half precision before they are scored, as they are stored.
 - The recipe `paper` has the settings that the paper prints (for BPC those of Kim et al. 2022),
   `tuned` ones that were found on held-out training images.

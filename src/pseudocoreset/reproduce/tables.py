@@ -183,7 +183,15 @@ def headline(found: Found, scope: Scope) -> TextTable:
     for method, recipe in kinds:
         title = f"{TITLES[method]}, recipe `{recipe}`" if recipe else TITLES[method]
         of_sizes = (cell_with("table1", method, ipc, recipe, scope.data) for ipc in SIZES)
-        rows.append((title, *(_short(cell, found, scope) for cell in of_sizes)))
+        rows.append(
+            (
+                title,
+                *(
+                    _short(cell, found, scope) if cell.recipe == recipe else f"as `{cell.recipe}`"
+                    for cell in of_sizes
+                ),
+            )
+        )
     return TextTable(header, [rows])
 
 
