@@ -30,8 +30,8 @@ NOTES = "notes.md"
 _HOW = """\
 Every figure comes from a JSON file in [{results}]({results}), one a cell, with its configuration,
 seeds, versions, device, duration, and the fingerprint of its coreset. `pseudocoreset reproduce
---list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells ...` measures
-cells that are missing, and writes this page again.
+--list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells ...`
+measures cells that are missing, and writes this page again.
 
 - Means ± standard deviations over seeds. A seed is one chain of SGHMC on the same coreset; for
   `Random` it is a draw of images of its own too, since ten images differ much from ten others.
