@@ -84,7 +84,7 @@ def check(options: argparse.Namespace, folder: Path) -> int:
             flush=True,
         )
         data = options.data.split(":")[0] + (":DIR" if ":" in options.data else "")
-        where = f"--data {data} --device {options.device} --out {options.out}"
+        where = f"--data {data} --device {options.device} --out {options.out.name}"
         write_json(
             options.out, {"command": f"python benchmarks/plan_check.py {where}", "rows": rows}
         )

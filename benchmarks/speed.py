@@ -101,7 +101,7 @@ def main() -> int:
         words = f"{row.what}, {row.net}, ipc {row.ipc}: {new.get('failed', 'done')}"
         since = time.perf_counter() - begun
         print(f"{number}/{len(missing)} {words} ({since:.0f} s since the start)", flush=True)
-    print(table([old for old in found if any(old["row"] == asdict(row) for row in rows)]))
+    print(table([old for old in found if any(old["row"] == row.as_json() for row in rows)]))
     return 1 if failed else 0
 
 
@@ -185,7 +185,7 @@ def scaling_rows(base: Row) -> list[Row]:
 
 
 def is_done(old: dict[str, Any], row: Row) -> bool:
-    same = old["row"] == asdict(row) and "failed" not in old
+    same = old["row"] == row.as_json() and "failed" not in old
     device = device_name(choose_device(row.device))
     return same and old["versions"] == versions() and old["device"] == device
 
@@ -247,7 +247,7 @@ def child(row: Row, turn: Path | None = None) -> dict[str, Any]:
     empty = dict.fromkeys(("plain_s", "fast_s", "ratio", "peak_gb"))
     place = device_name(choose_device(row.device))
     named = {"what": row.what, "net": row.net, "ipc": row.ipc, **empty, "device": place}
-    return named | {"failed": reason, "row": asdict(row), "versions": versions()}
+    return named | {"failed": reason, "row": row.as_json(), "versions": versions()}
 
 
 COLUMNS = {

@@ -1,6 +1,7 @@
 """One row of the speed benchmark: the package beside its plain twin, in a process of its own."""
 
 import gc
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -59,6 +60,10 @@ class Row:
     grows: str | None = None
     """In the second part: what this row has more of."""
 
+    def as_json(self) -> dict[str, Any]:
+        """As it is stored: without the place of the data on this machine."""
+        return asdict(self) | {"data": re.sub(":.*", ":DIR", self.data)}
+
     @property
     def method(self) -> str:
         """The method of an update."""
@@ -100,7 +105,7 @@ def _measure(row: Row, data: ImageData) -> dict[str, Any]:
         "data_gb": sum(s.images.nbytes + s.labels.nbytes for s in (data.train, data.test)) / GB,
         "precision": PRECISION if place.type == "cuda" else "float32",
         "repeats": row.repeats,
-        "row": asdict(row),
+        "row": row.as_json(),
         "versions": versions(),
     }
 

@@ -113,7 +113,9 @@ def test_on_a_gpu_experts_are_planned_as_they_are_trained_two_at_a_time(
     planned, now[0] = [], 0.0
     train(data, "", "", settings, device="cuda")
     scoring = num * len(data.test) / settings.batch * step / 3
-    assert found.seconds == pytest.approx(now[0] + scoring, rel=0.06)
+    # Where four steps are an epoch's measure, so is what comes between epochs.
+    near = 0.06 if step > 0.01 else 0.02
+    assert found.seconds == pytest.approx(now[0] + scoring, rel=near)
     assert spent < 45 + 100 * step
 
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def test_a_failure_is_a_row():
     row = Row("fbpc update", "lenet", 1, "digits", "cpu", small=True)
     (found,) = speed.measured_rows([row], side_by_side=False)
     assert "8×8" in found["failed"]
-    assert found["row"] == asdict(row)
+    assert found["row"] == row.as_json()
     assert all(found[name] is None for name in ("plain_s", "fast_s", "ratio", "peak_gb"))
     assert not speed.is_done(found, row)
     assert "8×8" in speed.table([found])
@@ -84,10 +84,17 @@ def test_a_failure_is_a_row():
 
 def test_rows_of_other_code_or_another_device_are_measured_again():
     row = Row("expert epoch", "convnet", None, device="cpu")
-    old = {"row": asdict(row), "versions": versions(), "device": "cpu"}
+    old = {"row": row.as_json(), "versions": versions(), "device": "cpu"}
     assert speed.is_done(old, row)
     assert not speed.is_done(old | {"device": "NVIDIA H200"}, row)
     assert not speed.is_done(old | {"versions": {**versions(), "code": "another"}}, row)
+
+
+def test_a_row_is_the_same_wherever_the_data_are():
+    here, there = (Row("fbpc update", "convnet", 1, f"cifar10:{place}") for place in "ab")
+    assert here.as_json() == there.as_json()
+    assert here.as_json()["data"] == "cifar10:DIR"
+    assert Row("fbpc update", "convnet", 1).as_json()["data"] == "stand-in"
 
 
 def test_the_default_rows_cover_the_papers_tables_and_every_network_and_size(monkeypatch):

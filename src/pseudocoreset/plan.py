@@ -101,62 +101,87 @@ def plan_experts(
     """Experts, from a few steps of as many as are trained side by side."""
     settings.check()
     place, network = choose_device(device), _network(net, data)
-    batch = min(settings.batch, len(data.train))
-    steps = len(data.train) // batch
-    lanes = experts_at_once(settings.num, network, place)
-
-    def run(num: int, epochs: int, few: int, watch: Progress = SILENT) -> None:
-        short = replace(settings, num=num, epochs=epochs, from_epoch=0)
-        with tempfile.TemporaryDirectory() as folder, suppress(Enough):
-            train_experts(part(few), net, folder, short, device=device, progress=watch)
-
-    def part(few: int) -> ImageData:
-        train, test = _first(data.train, few * batch), _first(data.test, batch)
-        return replace(data, train=train, test=test, holdout=None)
-
-    def epoch_s(few: int, budget_s: float) -> tuple[float, int]:
-        """Of so few steps, what comes between epochs included; and how many were measured."""
-        watch = Stopwatch(place, 2 * lanes, budget_s, wait=lanes == 1)
-        run(lanes, MANY_EPOCHS, few, watch)
-        done = watch.durations[lanes:] or watch.durations
-        # The mean, not the median: what a busy machine takes away now, it will take away then.
-        return fmean(done), len(done)
-
     peak = PeakMemory(place)
-    few = min(steps, FEW_STEPS)
-    cold, warm = (_timed(lambda: run(lanes, 1, few), place) for _ in range(2))
-    one = warm
-    if place.type == "cuda":  # where steps are captured, once for all experts of a lane
-        more = _timed(lambda: run(2 * lanes, 1, few), place)
-        one = seconds_a_step((lanes, warm), (2 * lanes, more))
-    short_s, measured = epoch_s(few, BUDGET_S / 5)
+    short = _ShortTrainings(data, network, settings, place)
+    cold, expert_s = short.once_and_each()
+    first_s, measured = short.epoch_s(short.few, BUDGET_S / 5)
+    epoch_s, step_s = first_s, first_s / short.few
     # Steps may be so fast that a few take no longer than what comes between epochs.
-    many = min(steps, max(few, int(few * EPOCH_S / short_s)))
-    long_s, step_s = short_s, short_s / few
-    if many > few:
-        long_s, measured = epoch_s(many, BUDGET_S)
-        step_s = seconds_a_step((few, short_s), (many, long_s))
+    many = min(short.steps, max(short.few, int(EPOCH_S / step_s)))
+    if many > short.few:
+        epoch_s, measured = short.epoch_s(many, BUDGET_S)
+        step_s = seconds_a_step((short.few, first_s), (many, epoch_s))
     # Begun and stored, and scored in the end by forward passes, which are a third of a step.
-    around = max(0.0, one - short_s) + len(data.test) / batch * step_s / 3
+    around = max(0.0, expert_s - first_s) + len(data.test) / short.batch * step_s / 3
     kept = settings.epochs - settings.from_epoch + 1
     snapshot = network.num_params * (2 if settings.half else 4) + network.num_buffers * 4
     return Plan(
         f"experts of {network.spec}",
         {network.spec: network.num_params},
         disk_bytes=settings.num * kept * snapshot,
-        peak_bytes=peak.whole() + _left_out(data, part(many), place),
-        once_s=max(0.0, cold - lanes * one) + settings.num * around,
+        peak_bytes=peak.whole() + _left_out(data, short.part(many), place),
+        once_s=cold + settings.num * around,
         step="epochs",
         steps=settings.num * settings.epochs,
-        step_s=long_s + (steps - many) * step_s,
+        step_s=epoch_s + (short.steps - many) * step_s,
         measured_steps=measured,
         device=device_name(place),
         notes=[
             f"disk: {settings.num} experts × {kept} snapshots × {snapshot / 2**20:.2f} MiB; "
             "--half and a later --from-epoch keep less",
-            f"an epoch is {steps} steps, of which {many} were measured each time",
+            f"an epoch is {short.steps} steps, of which {many} were measured each time",
         ],
     )
+
+
+class _ShortTrainings:
+    """Experts as they are trained, on so few images that an epoch has a few steps."""
+
+    def __init__(
+        self, data: ImageData, net: Net, settings: ExpertSettings, device: torch.device
+    ) -> None:
+        self._data = data
+        self._net = net
+        self._settings = settings
+        self._device = device
+        self._lanes = experts_at_once(settings.num, net, device)
+        self.batch = min(settings.batch, len(data.train))
+        self.steps = len(data.train) // self.batch
+        self.few = min(self.steps, FEW_STEPS)
+
+    def part(self, steps: int) -> ImageData:
+        """Images for so many steps, and a batch to score."""
+        train = _first(self._data.train, steps * self.batch)
+        return replace(
+            self._data, train=train, test=_first(self._data.test, self.batch), holdout=None
+        )
+
+    def once_and_each(self) -> tuple[float, float]:
+        """Seconds that are spent once, and those of an expert of one short epoch."""
+        lanes = self._lanes
+        cold, warm = (self._seconds(lanes) for _ in range(2))
+        each = warm / lanes
+        if self._device.type == "cuda":  # where steps are captured, once for all of a lane
+            each = seconds_a_step((lanes, warm), (2 * lanes, self._seconds(2 * lanes)))
+        return max(0.0, cold - lanes * each), each
+
+    def epoch_s(self, steps: int, budget_s: float) -> tuple[float, int]:
+        """Seconds of an epoch of so many steps, and how many epochs were measured."""
+        lanes = self._lanes
+        watch = Stopwatch(self._device, 2 * lanes, budget_s, wait=lanes == 1)
+        self._train(lanes, MANY_EPOCHS, steps, watch)
+        done = watch.durations[lanes:] or watch.durations
+        # The mean, not the median: what a busy machine takes away now, it will take away then.
+        return fmean(done), len(done)
+
+    def _seconds(self, num: int) -> float:
+        return _timed(lambda: self._train(num, 1, self.few), self._device)
+
+    def _train(self, num: int, epochs: int, steps: int, watch: Progress = SILENT) -> None:
+        short = replace(self._settings, num=num, epochs=epochs, from_epoch=0)
+        net, device = self._net.spec, self._device.type
+        with tempfile.TemporaryDirectory() as folder, suppress(Enough):
+            train_experts(self.part(steps), net, folder, short, device=device, progress=watch)
 
 
 def _copies(config: dict[str, Any]) -> int:

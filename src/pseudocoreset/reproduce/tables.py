@@ -183,19 +183,13 @@ def headline(found: Found, scope: Scope) -> TextTable:
     for method, recipe in kinds:
         title = f"{TITLES[method]}, recipe `{recipe}`" if recipe else TITLES[method]
         of_sizes = (cell_with("table1", method, ipc, recipe, scope.data) for ipc in SIZES)
-        rows.append(
-            (
-                title,
-                *(
-                    _short(cell, found, scope) if cell.recipe == recipe else f"as `{cell.recipe}`"
-                    for cell in of_sizes
-                ),
-            )
-        )
+        rows.append((title, *(_short(cell, recipe, found, scope) for cell in of_sizes)))
     return TextTable(header, [rows])
 
 
-def _short(cell: Cell, found: Found, scope: Scope) -> str:
+def _short(cell: Cell, recipe: str | None, found: Found, scope: Scope) -> str:
+    if cell.recipe != recipe:  # nothing is tuned there
+        return f"as `{cell.recipe}`"
     theirs = paper_scores(cell, scope)
     ours = short_scores(found[cell]) if cell in found else UNKNOWN
     if theirs is None:
