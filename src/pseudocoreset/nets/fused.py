@@ -9,7 +9,7 @@ time mostly from cache) and twice backward, and only the pooled quarter is writt
 Maps lie with their channels last in memory, as cuDNN's fast convolutions want them.
 """
 
-from typing import Any
+from typing import Any, no_type_check
 
 import torch
 from torch import Tensor
@@ -34,9 +34,12 @@ def can_fuse(like: Tensor, channels: int, side: int) -> bool:
 
 
 if triton is not None:
+    # Triton reads these functions' source, and finds names where they were written: whatever checks
+    # types while the program runs must leave them alone.
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def _forward_kernel(  # type: ignore[no-untyped-def]
+    @no_type_check
+    def _forward_kernel(
         x_ptr, weight_ptr, bias_ptr, y_ptr, mean_ptr, scale_ptr,
         eps, channels: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
         BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
@@ -82,14 +85,16 @@ if triton is not None:
             tl.store(y_ptr + at, (y * 0.25).to(y_ptr.dtype.element_ty), mask=inside)
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def _normed_and_gated(place, inside, mean, scale, weight, bias, dy):  # type: ignore[no-untyped-def]
+    @no_type_check
+    def _normed_and_gated(place, inside, mean, scale, weight, bias, dy):
         """x̂ of some pixels, and the gradient that reaches them through the ReLU."""
         x = tl.load(place, mask=inside, other=0.0).to(tl.float32)
         x = (x - mean[None, :]) * scale[None, :]
         return x, tl.where(x * weight[None, :] + bias[None, :] > 0, dy, 0.0)
 
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def _backward_kernel(  # type: ignore[no-untyped-def]
+    @no_type_check
+    def _backward_kernel(
         x_ptr, weight_ptr, bias_ptr, mean_ptr, scale_ptr, dy_ptr, dx_ptr, dweight_ptr, dbias_ptr,
         channels: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
         BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
