@@ -29,6 +29,7 @@ from pseudocoreset.coreset import versions
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.measure import Stopwatch, synchronize
+from speed_row import without_place
 
 SCORES = ("accuracy", "nll", "nll_kim", "ece")
 
@@ -56,9 +57,10 @@ def main() -> None:
         {"made_by": "its plain twin", "seconds": plain_s} | scored(twin, data, options),
     ]
     moved = (fast.images - start.images).norm()
+    numbers = f"--ipc {options.ipc} --steps {options.steps} --seeds {options.seeds}"
     found = {
-        "command": f"python benchmarks/fast_and_plain.py --data {data.name} --experts EX --ipc "
-        f"{options.ipc} --steps {options.steps} --seeds {options.seeds} --out FILE",
+        "command": f"python benchmarks/fast_and_plain.py --data {without_place(options.data)} "
+        f"--experts EX {numbers} --out FILE",
         "rows": rows,
         "images_apart": float((twin.images - fast.images).norm() / moved),
         "map_steps": map_steps,

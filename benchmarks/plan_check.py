@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from pseudocoreset.engine.files import write_json
+from speed_row import without_place
 
 DIGITS = {
     "net": ["--net", "convnet:width=32"],
@@ -83,7 +84,7 @@ def check(options: argparse.Namespace, folder: Path) -> int:
             f"{row['ratio']:.2f}",
             flush=True,
         )
-        data = options.data.split(":")[0] + (":DIR" if ":" in options.data else "")
+        data = without_place(options.data)
         where = f"--data {data} --device {options.device} --out {options.out.name}"
         write_json(
             options.out, {"command": f"python benchmarks/plan_check.py {where}", "rows": rows}

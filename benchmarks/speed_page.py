@@ -51,6 +51,7 @@ def tables(results: Path) -> dict[str, str]:
         "memory": of_memory(memory).markdown(),
         "growth": of_growth(growing).markdown(),
         "plans": of_plans(planned).markdown(),
+        "agreement": of_agreement(read("fast-and-plain")["rows"]).markdown(),
         "measured": measured_on([*rows, *memory, *growing]),
     }
 
@@ -71,7 +72,7 @@ def of_updates(rows: list[Row]) -> TextTable:
             row["what"],
             row["net"],
             words(row, "ipc", "{}"),
-            *(words(row, *f) for f in forms.values()),
+            *shaped(row, forms),
         )
         for row in rows
     ]
@@ -89,9 +90,7 @@ def of_headline(rows: list[Row]) -> TextTable:
         "paper: seconds": ("paper_s", "{:.2f}"),
         "paper: GB": ("paper_gb", "{:.2f}"),
     }
-    return TextTable(
-        tuple(forms), [[tuple(words(row, *f) for f in forms.values()) for row in rows]]
-    )
+    return TextTable(tuple(forms), [[shaped(row, forms) for row in rows]])
 
 
 def of_memory(rows: list[Row]) -> TextTable:
@@ -146,6 +145,18 @@ def of_plans(found: dict[str, list[Row]]) -> TextTable:
         for rows in found.values()
     ]
     return TextTable(header, groups)
+
+
+def of_agreement(rows: list[Row]) -> TextTable:
+    """Scores of a coreset made by the package, and of one made by its plain twin."""
+    columns = {"accuracy %": "accuracy", "NLL": "nll", "NLL of Kim et al.": "nll_kim", "ECE": "ece"}
+
+    def score(row: Row, name: str) -> str:
+        unit, digits = (100, 1) if name == "accuracy" else (1, 3)
+        return f"{row[name] * unit:.{digits}f} ± {row[f'{name}_std'] * unit:.{digits}f}"
+
+    lines = [(row["made_by"], *(score(row, name) for name in columns.values())) for row in rows]
+    return TextTable(("made by", *columns), [lines])
 
 
 def shaped(row: Row, forms: dict[str, tuple[str, str]]) -> tuple[str, ...]:

@@ -62,12 +62,17 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """As it is stored: without the place of the data on this machine."""
-        return asdict(self) | {"data": re.sub(":.*", ":DIR", self.data)}
+        return asdict(self) | {"data": without_place(self.data)}
 
     @property
     def method(self) -> str:
         """The method of an update."""
         return self.what.removesuffix(" update")
+
+
+def without_place(data: str) -> str:
+    """A data spec without a folder of this machine."""
+    return re.sub(":.*", ":DIR", data)
 
 
 def measure(row: Row, turn: Path | None = None) -> dict[str, Any]:
@@ -86,7 +91,7 @@ def _measure(row: Row, data: ImageData) -> dict[str, Any]:
     memory = PeakMemory(place)
     found: dict[str, Any] = {"floor_gb": _floor(place, memory)}
     if row.what.endswith("update"):
-        found |= _update(row, data, place, memory)
+        found |= measure_update(row, data, place, memory)
     elif row.what == "expert epoch":
         found |= _expert_epoch(row, data, place, memory)
     else:
@@ -172,7 +177,10 @@ def _plainly(found: dict[str, Any], place: torch.device) -> Iterator[None]:
         found["plain_failed"] = str(error).splitlines()[0]
 
 
-def _update(row: Row, data: ImageData, place: torch.device, memory: PeakMemory) -> dict[str, Any]:
+def measure_update(
+    row: Row, data: ImageData, place: torch.device, memory: PeakMemory
+) -> dict[str, Any]:
+    """Seconds of a method's update, and the most memory since `memory` was made."""
     warm_up, size = (1 if row.small else WARM_UP), row.ipc * data.classes
     of_some = {
         "real_batch": row.real_batch,

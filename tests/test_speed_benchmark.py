@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import memory_profile
 import speed
 import speed_row
 from pseudocoreset.coreset import versions
@@ -147,7 +148,9 @@ with turn.open("ab") as file, held(file, 0, wait=False):
 def test_a_row_waits_for_its_turn(tmp_path, monkeypatch):
     turn, passed = tmp_path / "turn", tmp_path / "passed"
     row = Row("fbpc update", "convnet:width=8", 1, "digits", "cpu", small=True)
-    monkeypatch.setattr(speed_row, "_update", lambda *_: {"fast_s": 1.0, "whole_peak_gb": 1.0})
+    monkeypatch.setattr(
+        speed_row, "measure_update", lambda *_: {"fast_s": 1.0, "whole_peak_gb": 1.0}
+    )
     command = [sys.executable, "-c", HOLDER, str(turn), str(passed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"mine\n"
@@ -155,3 +158,41 @@ def test_a_row_waits_for_its_turn(tmp_path, monkeypatch):
         assert not passed.exists()
         assert measure(row, turn)["fast_s"] == 1
         assert passed.exists()
+
+
+def test_pieces_of_memory_are_those_held_at_the_peak():
+    def event(action, addr, mib, *functions):
+        frames = [{"filename": file, "name": name} for file, name in functions]
+        return {"action": action, "addr": addr, "size": mib * 2**20, "frames": frames}
+
+    ours = str(memory_profile.PACKAGE / "nets" / "net.py")
+    step = [("/x/torch/nn.py", "linear"), (ours, "train"), ("/x/pseudocoreset/x.py", "main")]
+    events = [
+        event("segment_alloc", 1, 20, *step),
+        event("alloc", 1, 500),  # out of a piece that is there
+        event("segment_alloc", 2, 64),
+        event("segment_free", 2, 64),
+        event("segment_alloc", 3, 2),
+        event("segment_alloc", 4, 20, *step),
+        event("segment_free", 5, 900),  # from before
+        event("segment_alloc", 6, 50),
+        event("segment_free", 1, 20),
+        event("segment_alloc", 7, 10),
+    ]
+    assert memory_profile.pieces_at_peak(events) == [
+        {"mib": 52.0, "number": 2, "for": "libraries"},
+        {"mib": 40.0, "number": 2, "for": "net.train"},
+    ]
+    assert memory_profile.pieces_at_peak(events[:4])[0] == {
+        "mib": 64.0,
+        "number": 1,
+        "for": "libraries",
+    }
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_pieces_of_memory_without_a_gpu_are_refused():
+    command = [sys.executable, memory_profile.__file__]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there is no GPU here" in done.stderr

@@ -1,0 +1,139 @@
+"""What the peak of GPU memory is made of, where an update of FBPC takes more than the paper's.
+
+    python benchmarks/memory_profile.py     (on a GPU; into results/memory-profile.json)
+
+PyTorch reserves memory in pieces. For ConvNet with 1 image a class and LeNet with 10, with real
+batches of one image, each piece that is held at the peak is told by its size and by the functions
+of the package that needed it first. Then the same updates with other settings of the allocator
+(PYTORCH_ALLOC_CONF), and the seconds that they take, which watching the allocator adds to in all
+of them alike.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pseudocoreset
+from pseudocoreset.coreset import versions
+from pseudocoreset.engine.device import device_name
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.measure import PeakMemory
+from speed_row import Row, measure_update, stand_in_data
+
+CASES = (("convnet", 1), ("lenet", 10))
+ALLOCATORS = ("", "expandable_segments:True", "large_segment_size_mb:4")
+"""The first one is PyTorch's own; pieces are told for it alone."""
+REPEATS = 5
+IMAGES = 10_000
+MOST_EVENTS = 1_000_000
+MIB = 2**20
+PACKAGE = Path(pseudocoreset.__file__).parent
+OUT = Path(__file__).parent.parent / "results" / "memory-profile.json"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # network and size as JSON: measure here
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("there is no GPU here, and on a CPU there are no such pieces")
+    if options.one is not None:
+        print(json.dumps(measured(*json.loads(options.one))))
+        return 0
+    jobs = [(net, ipc, allocator) for net, ipc in CASES for allocator in ALLOCATORS]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        list(pool.map(lambda job: child(*job), jobs))  # kernels are compiled then
+    rows = [child(*job) for job in jobs]  # one by one: seconds are measured too
+    write_json(options.out, rows)
+    for row in rows:
+        told = f"{row['net']}, ipc {row['ipc']}, {row['allocator'] or 'as PyTorch has it'}"
+        print(f"{told}: {row['peak_gb']:.3f} GB, {row['fast_s']:.4f} s an update")
+        for piece in row["pieces"]:
+            print(f"    {piece['mib']:6.0f} MiB in {piece['number']}: {piece['for']}")
+    return 0
+
+
+def child(net: str, ipc: int, allocator: str) -> dict[str, Any]:
+    """A measurement in a process of its own, since the allocator is set once."""
+    settings = {"PYTORCH_ALLOC_CONF": allocator} if allocator else {}
+    given = json.dumps([net, ipc, not allocator])
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", given],
+        env={**os.environ, **settings},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1]) | {"allocator": allocator}
+
+
+def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:
+    """An update's peak beyond the data and the real batch, and what it is made of."""
+    warnings.simplefilter("ignore", RuntimeWarning)  # γ that random images do not reach
+    place = torch.device("cuda")
+    row = Row("fbpc update", net, ipc, repeats=REPEATS, with_plain=False, real_batch=1)
+    data = stand_in_data(row.image_size, row.classes, IMAGES)
+    _ = data.fingerprint  # once, before the images move to the device
+    data = data.to(place)
+    memory = PeakMemory(place)
+    torch.cuda.memory._record_memory_history(
+        context="alloc", stacks="python", max_entries=MOST_EVENTS
+    )
+    found = measure_update(row, data, place, memory)
+    events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    return {
+        "net": net,
+        "ipc": ipc,
+        "peak_gb": found["whole_peak_gb"],
+        "fast_s": found["fast_s"],
+        "map_steps": found["map_steps"],
+        "pieces": pieces_at_peak(events) if with_pieces else [],
+        "device": device_name(place),
+        "versions": versions(),
+    }
+
+
+def pieces_at_peak(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was reserved when most was, largest first, put together by who needed it."""
+    held: dict[int, tuple[int, str]] = {}
+    total = most = 0
+    at_peak: list[tuple[int, str]] = []
+    for event in events:
+        if event["action"] == "segment_alloc":
+            held[event["addr"]] = (event["size"], needed_by(event["frames"]))
+            total += event["size"]
+            if total > most:
+                most, at_peak = total, list(held.values())
+        elif event["action"] == "segment_free" and event["addr"] in held:
+            total -= held.pop(event["addr"])[0]
+    sizes, numbers = Counter[str](), Counter[str]()
+    for size, who in at_peak:
+        sizes[who] += size
+        numbers[who] += 1
+    return [
+        {"mib": size / MIB, "number": numbers[who], "for": who} for who, size in sizes.most_common()
+    ]
+
+
+def needed_by(frames: list[dict[str, Any]]) -> str:
+    """The innermost functions of the package on a stack."""
+    ours = [frame for frame in frames if Path(frame["filename"]).is_relative_to(PACKAGE)]
+    names = [f"{Path(frame['filename']).stem}.{frame['name']}" for frame in ours]
+    return " < ".join(names[:4]) or "libraries"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
