@@ -34,9 +34,9 @@ def hasty(monkeypatch):
     monkeypatch.setattr(plan, "BUDGET_S", 0.05)
 
 
-def planned(tmp_path, *arguments):
+def planned(tmp_path, *arguments, common=NET):
     file = tmp_path / "plan.json"
-    assert main(["plan", *map(str, arguments), *NET, "--json", str(file)]) == 0
+    assert main(["plan", *map(str, arguments), *common, "--json", str(file)]) == 0
     return json.loads(file.read_text())
 
 
@@ -64,6 +64,27 @@ def test_what_the_libraries_take_to_begin_is_in_it(tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "seconds_to_start", lambda _: 1000 + begun)
     found = planned(tmp_path, "evaluate", "--epochs", 2, "--every", 1, "--seeds", 1)
     assert found["once_s"] > 1000
+
+
+def test_so_is_the_page_where_one_is_written(tmp_path, monkeypatch):
+    assert commands._seconds_of_a_page(load_data("digits"), 1) > 0.01  # it is drawn
+    monkeypatch.setattr(commands, "_seconds_of_a_page", lambda *_: 1000)
+
+    def has_a_page(*given, **common):
+        return planned(tmp_path, *given, **common)["once_s"] > 1000
+
+    short = ["--epochs", 2, "--every", 1, "--seeds", 1]
+    assert has_a_page("evaluate", *short)
+    assert has_a_page("distill", "--method", "random", "--ipc", 1)
+    assert not has_a_page("experts", "--num", 1, "--epochs", 1)
+    run, alone = tmp_path / "run", tmp_path / "alone.safetensors"
+    settings = DistillSettings("random", ipc=1)
+    distill(load_data("digits"), (), settings, net="convnet:width=8", out=run, device="cpu")
+    alone.write_bytes((run / "coreset.safetensors").read_bytes())
+    assert not has_a_page("evaluate", alone, *short)
+    made = run / "coreset.safetensors"
+    assert has_a_page("evaluate", made, *short, common=["--data", "digits", "--device", "cpu"])
+    assert not has_a_page("evaluate", made, *short)  # by a network that is named
 
 
 @pytest.mark.parametrize(

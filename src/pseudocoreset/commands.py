@@ -6,6 +6,7 @@ from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pseudocoreset import foreign
@@ -26,7 +27,7 @@ from pseudocoreset.options import CommonOptions, DataOptions, as_list, pick
 from pseudocoreset.plan import Plan, plan_distill, plan_evaluate, plan_experts
 from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_posterior
 from pseudocoreset.quickstart import quickstart as run_quickstart
-from pseudocoreset.report import print_scores, read_run, write_report
+from pseudocoreset.report import RunReport, print_scores, read_run, write_report
 from pseudocoreset.report.console import RichProgress
 from pseudocoreset.report.tensorboard import Curves, require_tensorboard, write_tensorboard
 from pseudocoreset.reproduce import paper
@@ -127,8 +128,7 @@ def evaluate(given: Namespace) -> None:
     if given.json is not None:
         write_json(Path(given.json), found[0] if len(found) == 1 else found)
     run = path.parent
-    of_a_run = path.name == "coreset.safetensors" and (run / "config.yaml").exists()
-    if of_a_run and given.net is None:  # its page shows the scores of its own network
+    if _is_of_a_run(path) and given.net is None:  # its page shows the scores of its own network
         write_json(run / "evaluation.json", found[0])
         write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
     if _tells(given):
@@ -141,6 +141,10 @@ def evaluate(given: Namespace) -> None:
         if given.net is None and len(made_for) > 1:
             others = " ".join(f"--net {net}" for net in made_for)
             print(f"It was made for {len(made_for)} networks; to score it on each: {others}")
+
+
+def _is_of_a_run(coreset: Path) -> bool:
+    return coreset.name == "coreset.safetensors" and (coreset.parent / "config.yaml").exists()
 
 
 def sample(given: Namespace) -> None:
@@ -238,11 +242,30 @@ def plan(given: Namespace) -> None:
         print(f"pseudocoreset: measuring a few steps of {given.command} ...", file=sys.stderr)
     started_s = seconds_to_start(choose_device(options.device))
     planned = _PLANS[given.command](options, data)
-    planned = replace(planned, once_s=planned.once_s + started_s + loaded_s)
+    page_s = _seconds_of_a_page(data, options.ipc) if _writes_a_page(given.command, options) else 0
+    planned = replace(planned, once_s=planned.once_s + started_s + loaded_s + page_s)
     if options.json is not None:
         write_json(Path(options.json), planned.as_json())
     if _tells(options):
         print(planned.in_words())
+
+
+def _writes_a_page(command: str, given: Namespace) -> bool:
+    """Whether a command ends with the page of a run; a coreset still to be made will be a run's."""
+    if command == "evaluate" and given.coreset is not None:
+        return given.net is None and _is_of_a_run(Path(given.coreset))
+    return command != "experts"
+
+
+def _seconds_of_a_page(data: ImageData, ipc: int) -> float:
+    """The time of one with random images, curves of two updates and no scores."""
+    settings = DistillSettings(method="random", ipc=ipc)
+    coreset = make_coreset(data, settings=settings, device="cpu")
+    curves = [{"update": number, "loss_x": 1.0, "loss_u": 1.0} for number in (1, 2)]
+    begun = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        write_report(Path(folder, "report.html"), "", [RunReport("", coreset, curves, {}, None)])
+    return time.perf_counter() - begun
 
 
 def _plan_experts(given: Namespace, data: ImageData) -> Plan:
