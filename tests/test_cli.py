@@ -191,6 +191,25 @@ def test_options_come_from_a_file_and_the_command_line_wins(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        ["--ipc", 1, "--steps", 2, "--gamma", 1.5, "--from-epoch", 1, "--seed", 3],
+        ["--method", "random", "--ipc", 2, "--holdout", 100],
+    ],
+    ids=["fbpc", "random"],
+)
+def test_a_run_can_be_made_again_by_its_configuration(folder, tmp_path, given):
+    experts = ["--experts", folder / "experts"] if "--gamma" in given else []
+    first, again = tmp_path / "first", tmp_path / "again"
+    run("distill", "--data", "digits", *given, *experts, "--out", first, "--quiet")
+    config = first / "config.yaml"
+    run("distill", "--config", config, *experts, "--out", again, "--quiet")
+    assert (again / "config.yaml").read_text() == config.read_text()
+    made = [Pseudocoreset.load(path / "coreset.safetensors") for path in (first, again)]
+    assert made[0].fingerprint == made[1].fingerprint
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         [],

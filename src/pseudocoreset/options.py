@@ -6,11 +6,14 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
+import yaml
 from jsonargparse import ActionYesNo, ArgumentParser
 
 from pseudocoreset.errors import UserError
+from pseudocoreset.run_folder import as_options
 
 T = TypeVar("T")
 
@@ -21,6 +24,16 @@ REQUIRED = ("data", "out")
 
 class Parser(ArgumentParser):
     """A parser whose errors are one sentence."""
+
+    def parse_path(self, path: Any, *given: Any, **more: Any) -> Any:
+        """Options from a file; from a run's config.yaml, those that the run was made with."""
+        try:
+            options = as_options(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError, yaml.YAMLError):
+            options = None
+        if options is None:
+            return super().parse_path(path, *given, **more)
+        return self.parse_string(yaml.safe_dump(options), path, *given, **more)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         """Say what is wrong with the command line, and where help is."""

@@ -145,6 +145,17 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def as_options(config: object) -> dict[str, Any] | None:
+    """What `distill --config` takes of a run's configuration; None for any other.
+
+    Data and experts are told there by what they hold, not by where they lie.
+    """
+    if not isinstance(config, dict) or "data_fingerprint" not in config:
+        return None
+    told = {"data_fingerprint", "experts", "nets"}
+    return {"net": config.get("nets")} | {k: v for k, v in config.items() if k not in told}
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The figures of each update of a run; a line cut short by a crash is left out."""
     file = path / "metrics.jsonl"
