@@ -65,7 +65,9 @@ def of_updates(rows: list[Row]) -> TextTable:
         "MAP steps": ("map_steps", "{:g}"),
         "plain, GB": ("plain_peak_gb", "{:.2f}"),
         "ours, GB": ("whole_peak_gb", "{:.2f}"),
+        "without real batch": ("peak_gb", "{:.2f}"),
         "paper, s": ("paper_s", "{:.2f}"),
+        "paper, GB": ("paper_gb", "{:.2f}"),
     }
     lines = [
         (
