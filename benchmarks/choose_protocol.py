@@ -21,6 +21,7 @@ from pseudocoreset.data import load_data
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.posterior import named_protocol
+from script import exit_with
 
 GRID = ("temperature", "prior", "step", "friction")
 SCORES = ("accuracy", "accuracy_std", "nll", "nll_std", "nll_kim", "ece", "brier")
@@ -77,4 +78,4 @@ def _mean_nll(rows: list[dict[str, Any]], changes: dict[str, float]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

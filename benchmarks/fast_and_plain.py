@@ -29,6 +29,7 @@ from pseudocoreset.coreset import versions
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.measure import Stopwatch, synchronize
+from script import exit_with
 from speed_row import without_place
 
 SCORES = ("accuracy", "nll", "nll_kim", "ece")
@@ -86,7 +87,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ipc", type=int, default=10, help="images a class")
     parser.add_argument("--steps", type=int, default=300, help="updates")
     parser.add_argument("--seeds", type=int, default=5, help="posteriors a score")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.steps < 1:
+        parser.error("--steps are updates: give 1 or more")
+    return options
 
 
 def scored(
@@ -100,4 +104,4 @@ def scored(
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

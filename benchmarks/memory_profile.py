@@ -28,16 +28,19 @@ from pseudocoreset.coreset import versions
 from pseudocoreset.engine.device import device_name
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.measure import PeakMemory
+from script import exit_with
 from speed_row import Row, measure_update, stand_in_data
 
 CASES = (("convnet", 1), ("lenet", 10))
-ALLOCATORS = ("", "expandable_segments:True", "large_segment_size_mb:4")
-"""The first one is PyTorch's own; pieces are told for it alone."""
+ALLOCATORS = ("", "expandable_segments:True", "large_segment_size_mb:11")
+"""The first one is PyTorch's own, pieces are told for it alone; 11 is the least that it takes."""
 REPEATS = 5
 IMAGES = 10_000
 MOST_EVENTS = 1_000_000
 MIB = 2**20
 PACKAGE = Path(pseudocoreset.__file__).parent
+MACHINERY = ("engine", "training.py", "nets")
+"""Parts of the package through which every step goes."""
 OUT = Path(__file__).parent.parent / "results" / "memory-profile.json"
 
 
@@ -56,28 +59,42 @@ def main() -> int:
     jobs = [(net, ipc, allocator) for net, ipc in CASES for allocator in ALLOCATORS]
     with ThreadPoolExecutor(len(jobs)) as pool:
         list(pool.map(lambda job: child(*job), jobs))  # kernels are compiled then
-    rows = [child(*job) for job in jobs]  # one by one: seconds are measured too
-    write_json(options.out, rows)
-    for row in rows:
-        told = f"{row['net']}, ipc {row['ipc']}, {row['allocator'] or 'as PyTorch has it'}"
-        print(f"{told}: {row['peak_gb']:.3f} GB, {row['fast_s']:.4f} s an update")
-        for piece in row["pieces"]:
-            print(f"    {piece['mib']:6.0f} MiB in {piece['number']}: {piece['for']}")
-    return 0
+    rows = []
+    for job in jobs:  # one by one: seconds are measured too
+        rows.append(child(*job))
+        write_json(options.out, rows)
+        print("\n".join(in_words(rows[-1])), flush=True)
+    return 1 if any("failed" in row for row in rows) else 0
+
+
+def in_words(row: dict[str, Any]) -> list[str]:
+    """A line, and one for each piece."""
+    told = f"{row['net']}, ipc {row['ipc']}, {row['allocator'] or 'as PyTorch has it'}"
+    if "failed" in row:
+        return [f"{told}: {row['failed']}"]
+    pieces = [
+        f"    {piece['mib']:6.0f} MiB in {piece['number']} on {piece['stream']}: {piece['for']}"
+        for piece in row["pieces"]
+    ]
+    return [f"{told}: {row['peak_gb']:.3f} GB, {row['fast_s']:.4f} s an update", *pieces]
 
 
 def child(net: str, ipc: int, allocator: str) -> dict[str, Any]:
-    """A measurement in a process of its own, since the allocator is set once."""
+    """A measurement in a process of its own, since the allocator is set once; a failure is told."""
     settings = {"PYTORCH_ALLOC_CONF": allocator} if allocator else {}
     given = json.dumps([net, ipc, not allocator])
     done = subprocess.run(
         [sys.executable, __file__, "--one", given],
         env={**os.environ, **settings},
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    return json.loads(done.stdout.splitlines()[-1]) | {"allocator": allocator}
+    told = {"net": net, "ipc": ipc, "allocator": allocator}
+    if done.returncode == 0:
+        return told | json.loads(done.stdout.splitlines()[-1])
+    lines = done.stderr.strip().splitlines() or ["it said nothing"]
+    return told | {"failed": f"exit code {done.returncode}: {lines[-1]}"}
 
 
 def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:
@@ -95,8 +112,6 @@ def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:
     found = measure_update(row, data, place, memory)
     events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     return {
-        "net": net,
-        "ipc": ipc,
         "peak_gb": found["whole_peak_gb"],
         "fast_s": found["fast_s"],
         "map_steps": found["map_steps"],
@@ -107,33 +122,40 @@ def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:
 
 
 def pieces_at_peak(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was reserved when most was, largest first, put together by who needed it."""
-    held: dict[int, tuple[int, str]] = {}
+    """What was reserved when most was, largest first, put together by stream and who needed it."""
+    held: dict[int, tuple[int, tuple[int, str]]] = {}
+    streams: dict[int, str] = {}
     total = most = 0
-    at_peak: list[tuple[int, str]] = []
+    at_peak: list[tuple[int, tuple[int, str]]] = []
     for event in events:
         if event["action"] == "segment_alloc":
-            held[event["addr"]] = (event["size"], needed_by(event["frames"]))
+            streams.setdefault(event["stream"], f"stream {len(streams) + 1}")
+            held[event["addr"]] = event["size"], (event["stream"], needed_by(event["frames"]))
             total += event["size"]
             if total > most:
                 most, at_peak = total, list(held.values())
         elif event["action"] == "segment_free" and event["addr"] in held:
             total -= held.pop(event["addr"])[0]
-    sizes, numbers = Counter[str](), Counter[str]()
+    sizes, numbers = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
     for size, who in at_peak:
         sizes[who] += size
         numbers[who] += 1
     return [
-        {"mib": size / MIB, "number": numbers[who], "for": who} for who, size in sizes.most_common()
+        {"mib": size / MIB, "number": numbers[who], "stream": streams[who[0]], "for": who[1]}
+        for who, size in sizes.most_common()
     ]
 
 
 def needed_by(frames: list[dict[str, Any]]) -> str:
-    """The innermost functions of the package on a stack."""
-    ours = [frame for frame in frames if Path(frame["filename"]).is_relative_to(PACKAGE)]
-    names = [f"{Path(frame['filename']).stem}.{frame['name']}" for frame in ours]
-    return " < ".join(names[:4]) or "libraries"
+    """The innermost functions on a stack that say what is done, not how steps are taken."""
+    ours = [Path(frame["filename"]) for frame in frames]
+    told = [
+        f"{path.stem}.{frame['name']}"
+        for path, frame in zip(ours, frames, strict=True)
+        if path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).parts[0] not in MACHINERY
+    ]
+    return " < ".join(told[:4]) or "libraries"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.errors import UserError
+from script import exit_with
 from speed_row import without_place
 
 DIGITS = {
@@ -96,9 +98,11 @@ def check(options: argparse.Namespace, folder: Path) -> int:
 def run(*arguments: object) -> float:
     """The seconds that a command of pseudocoreset takes."""
     begun = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "pseudocoreset", *map(str, arguments)], check=True)
+    command = [sys.executable, "-m", "pseudocoreset", *map(str, arguments)]
+    if subprocess.run(command, check=False).returncode != 0:
+        raise UserError(f"`{arguments[0]}` failed, as it says above")
     return time.perf_counter() - begun
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

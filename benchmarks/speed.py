@@ -23,7 +23,7 @@ an FBPC update also beyond the real-batch step: it is measured with real batches
 --memory, rows are measured side by side, which memory does not mind, and have no times.
 
 The file is a list of rows and is written whole after each; a row that failed says why. With
---resume, rows that are there already, of the same versions and device, are kept.
+--resume, rows that are there already, of the same versions, are kept.
 """
 
 import argparse
@@ -44,6 +44,7 @@ from typing import Any
 from pseudocoreset.coreset import versions
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
+from script import exit_with
 from speed_row import STAND_IN, Row, measure
 
 METHODS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "bpc-rkl", "bpc-w")
@@ -95,13 +96,14 @@ def main() -> int:
         failed += "failed" in new
         if row.grows is None:
             new |= PAPER.get((row.method, row.net, row.ipc), {})
-        found = [old for old in found if old["row"] != new["row"]] + [new]
+        found = with_row(found, new)
         if out is not None:
             write_json(out, found)
         words = f"{row.what}, {row.net}, ipc {row.ipc}: {new.get('failed', 'done')}"
         since = time.perf_counter() - begun
         print(f"{number}/{len(missing)} {words} ({since:.0f} s since the start)", flush=True)
-    print(table([old for old in found if any(old["row"] == row.as_json() for row in rows)]))
+    asked = [place_of(row.as_json(), device_name(choose_device(row.device))) for row in rows]
+    print(table([old for old in found if place_of(old["row"], old["device"]) in asked]))
     return 1 if failed else 0
 
 
@@ -117,7 +119,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--memory", action="store_true", help="peak memory of all methods' updates")
     parser.add_argument("--rows", type=listed, help=f"some of {','.join(ROWS)}")
     parser.add_argument("--nets", type=listed, help="networks, each with every size")
-    parser.add_argument("--ipcs", type=listed, help="images per class")
+    parser.add_argument("--ipcs", type=numbers, help="images per class")
     parser.add_argument("--repeats", type=int, default=5, help="measured updates a row")
     parser.add_argument("--resume", action="store_true", help="keep rows that are there")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a Row as JSON: measure it here
@@ -126,7 +128,9 @@ def parse() -> argparse.Namespace:
     unknown = set(options.rows or ()) - set(ROWS)
     if unknown:
         parser.error(f"--rows {','.join(sorted(unknown))}: give some of {','.join(ROWS)}")
-    if options.out is None and not options.small:
+    if options.out is None and not options.small and options.one is None:
+        if choose_device(options.device).type == "cpu":
+            parser.error("results/ holds what a GPU took: give --out for what a CPU takes")
         name = "scaling" if options.scaling else "memory" if options.memory else "benchmark"
         options.out = RESULTS / f"{name}.json"
     return options
@@ -134,6 +138,10 @@ def parse() -> argparse.Namespace:
 
 def listed(text: str) -> list[str]:
     return text.split(",")
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def wanted_rows(options: argparse.Namespace) -> list[Row]:
@@ -146,21 +154,19 @@ def wanted_rows(options: argparse.Namespace) -> list[Row]:
     if options.memory:
         names = options.rows or METHODS
         common |= {"repeats": 1, "with_plain": False}
-    if options.small:
-        cells = [(SMALL_NET, 1)]
-    elif options.nets or options.ipcs or options.memory:
-        sizes = [int(ipc) for ipc in options.ipcs or SIZES]
-        cells = [(net, ipc) for net in options.nets or ["convnet"] for ipc in sizes]
-    else:
-        cells = [(net, ipc) for net in NETS for ipc in SIZES]
+    one = SMALL_NET if options.small else "convnet"
+    chosen = options.small or options.nets or options.ipcs
+    nets = options.nets or ([one] if chosen or options.memory else NETS)
+    sizes = options.ipcs or ([1] if options.small else SIZES)
+    cells = [(net, ipc) for net in nets for ipc in sizes]
     rows = []
     for name in names:
         if name == "expert":
-            nets = options.nets or [SMALL_NET if options.small else "convnet"]
-            rows += [Row("expert epoch", net, None, **common) for net in nets]
+            of_experts = options.nets or [one]
+            rows += [Row("expert epoch", net, None, **common) for net in of_experts]
         elif name == "sghmc":
-            chosen = cells if options.nets or options.ipcs or options.small else [("convnet", 10)]
-            rows += [Row("sghmc 5 seeds", net, ipc, **common) for net, ipc in chosen]
+            of_chains = cells if chosen else [(one, 10)]
+            rows += [Row("sghmc 5 seeds", net, ipc, **common) for net, ipc in of_chains]
         else:
             rows += [Row(f"{name} update", net, ipc, **common) for net, ipc in cells]
     return rows
@@ -184,10 +190,26 @@ def scaling_rows(base: Row) -> list[Row]:
     return rows
 
 
+def place_of(row: dict[str, Any], device: str) -> dict[str, Any]:
+    """What a file has but one row of: how often it is measured makes no other."""
+    kept = {name: value for name, value in row.items() if name not in ("repeats", "device")}
+    return kept | {"on": device}
+
+
+def with_row(found: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows with a new one in its place; a failure does not take that of what was measured."""
+    place = place_of(new["row"], new["device"])
+    for number, old in enumerate(found):
+        if place_of(old["row"], old["device"]) == place:
+            kept = old if "failed" in new and "failed" not in old else new
+            return [*found[:number], kept, *found[number + 1 :]]
+    return [*found, new]
+
+
 def is_done(old: dict[str, Any], row: Row) -> bool:
-    same = old["row"] == row.as_json() and "failed" not in old
-    device = device_name(choose_device(row.device))
-    return same and old["versions"] == versions() and old["device"] == device
+    place = place_of(row.as_json(), device_name(choose_device(row.device)))
+    same = place_of(old["row"], old["device"]) == place and "failed" not in old
+    return same and old["versions"] == versions()
 
 
 def measured_rows(rows: list[Row], side_by_side: bool) -> Iterator[dict[str, Any]]:
@@ -287,4 +309,4 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

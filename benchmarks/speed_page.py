@@ -74,7 +74,7 @@ def of_updates(rows: list[Row]) -> TextTable:
             row["what"],
             row["net"],
             words(row, "ipc", "{}"),
-            *shaped(row, forms),
+            *shaped(row if "real_batch_gb" in row else row | {"peak_gb": None}, forms),
         )
         for row in rows
     ]

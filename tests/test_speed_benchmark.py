@@ -99,7 +99,7 @@ def test_a_row_is_the_same_wherever_the_data_are():
 
 
 def test_the_default_rows_cover_the_papers_tables_and_every_network_and_size(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["speed.py"])
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--out", "rows.json"])
     rows = speed.wanted_rows(speed.parse())
     cells = {(row.method, row.net, row.ipc) for row in rows}
     assert speed.PAPER.keys() <= cells
@@ -160,13 +160,55 @@ def test_a_row_waits_for_its_turn(tmp_path, monkeypatch):
         assert passed.exists()
 
 
-def test_pieces_of_memory_are_those_held_at_the_peak():
-    def event(action, addr, mib, *functions):
-        frames = [{"filename": file, "name": name} for file, name in functions]
-        return {"action": action, "addr": addr, "size": mib * 2**20, "frames": frames}
+def test_a_row_takes_the_place_of_the_one_that_it_measures_again():
+    def row(ipc, device, repeats=5, **more):
+        told = Row("fbpc update", "convnet", ipc, repeats=repeats).as_json()
+        return {"row": told, "device": device, **more}
 
-    ours = str(memory_profile.PACKAGE / "nets" / "net.py")
-    step = [("/x/torch/nn.py", "linear"), (ours, "train"), ("/x/pseudocoreset/x.py", "main")]
+    found = [row(1, "H200"), row(10, "H200"), row(50, "H200")]
+    again = row(10, "H200", repeats=3, fast_s=1.0)
+    assert speed.with_row(found, again) == [found[0], again, found[2]]
+    elsewhere = row(10, "cpu")
+    assert speed.with_row(found, elsewhere) == [*found, elsewhere]
+    failed = row(10, "H200", failed="no memory")
+    assert speed.with_row(found, failed) == found
+    assert speed.with_row([found[0], failed], again) == [found[0], again]
+    assert speed.with_row(found[:1], failed) == [found[0], failed]
+
+
+def test_networks_and_sizes_are_chosen_in_the_small_run_too(monkeypatch):
+    given = ["speed.py", "--small", "--nets", "lenet,convnet", "--ipcs", "2", "--rows", "fbpc"]
+    monkeypatch.setattr(sys, "argv", given)
+    rows = speed.wanted_rows(speed.parse())
+    assert [(row.net, row.ipc) for row in rows] == [("lenet", 2), ("convnet", 2)]
+
+
+@pytest.mark.parametrize("wrong", [["--device", "gpu"], ["--ipcs", "ten"], ["--rows", "all"]])
+def test_mistakes_are_one_sentence(wrong):
+    command = [sys.executable, speed.__file__, *wrong]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_a_cpu_takes_is_not_written_among_the_results():
+    command = [sys.executable, speed.__file__, "--rows", "fbpc"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "give --out" in done.stderr
+
+
+def test_pieces_of_memory_are_those_held_at_the_peak():
+    def event(action, addr, mib, *functions, stream=0):
+        frames = [{"filename": str(file), "name": name} for file, name in functions]
+        size = mib * 2**20
+        return {"action": action, "addr": addr, "size": size, "stream": stream, "frames": frames}
+
+    package = memory_profile.PACKAGE
+    step = [("/x/torch/nn.py", "linear"), (package / "training.py", "_step")]
+    step += [(package / "engine" / "loop.py", "run"), (package / "divergences" / "a.py", "solve")]
+    step += [("/x/pseudocoreset/x.py", "main")]
     events = [
         event("segment_alloc", 1, 20, *step),
         event("alloc", 1, 500),  # out of a piece that is there
@@ -174,20 +216,26 @@ def test_pieces_of_memory_are_those_held_at_the_peak():
         event("segment_free", 2, 64),
         event("segment_alloc", 3, 2),
         event("segment_alloc", 4, 20, *step),
+        event("segment_alloc", 8, 3, *step, stream=77),
         event("segment_free", 5, 900),  # from before
         event("segment_alloc", 6, 50),
         event("segment_free", 1, 20),
         event("segment_alloc", 7, 10),
     ]
+    first, second = {"stream": "stream 1"}, {"stream": "stream 2"}
     assert memory_profile.pieces_at_peak(events) == [
-        {"mib": 52.0, "number": 2, "for": "libraries"},
-        {"mib": 40.0, "number": 2, "for": "net.train"},
+        first | {"mib": 52.0, "number": 2, "for": "libraries"},
+        first | {"mib": 40.0, "number": 2, "for": "a.solve"},
+        second | {"mib": 3.0, "number": 1, "for": "a.solve"},
     ]
-    assert memory_profile.pieces_at_peak(events[:4])[0] == {
-        "mib": 64.0,
-        "number": 1,
-        "for": "libraries",
-    }
+    (largest, _) = memory_profile.pieces_at_peak(events[:4])
+    assert largest == first | {"mib": 64.0, "number": 1, "for": "libraries"}
+
+
+def test_pytorch_takes_the_settings_of_the_allocator():
+    for allocator in memory_profile.ALLOCATORS[1:]:  # each for good: in a process of its own
+        program = f"import torch; torch._C._accelerator_setAllocatorSettings({allocator!r})"
+        subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
