@@ -58,6 +58,15 @@ def test_experts(tmp_path, capsys):
     assert half["disk_bytes"] == found["disk_bytes"] / 2
 
 
+def test_experts_are_planned_with_as_many_images_scored_at_once_as_then(monkeypatch):
+    """They take more memory than a step."""
+    monkeypatch.setattr(plan, "TEST_BATCH", 300)
+    data, cpu = load_data("digits"), torch.device("cpu")
+    net = plan._network("convnet:width=8", data)
+    short = plan._ShortTrainings(data, net, ExpertSettings(batch=64), cpu)
+    assert (len(short.part(2).train), len(short.part(2).test)) == (128, 300)
+
+
 def test_what_the_libraries_take_to_begin_is_in_it(tmp_path, monkeypatch):
     begun = measure.seconds_to_start(torch.device("cpu"))
     assert begun > 0.2  # PyTorch alone takes as long

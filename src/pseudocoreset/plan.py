@@ -112,7 +112,8 @@ def plan_experts(
         epoch_s, measured = short.epoch_s(many, BUDGET_S)
         step_s = seconds_a_step((short.few, first_s), (many, epoch_s))
     # Begun and stored, and scored in the end by forward passes, which are a third of a step.
-    around = max(0.0, expert_s - first_s) + len(data.test) / short.batch * step_s / 3
+    unscored = len(data.test) - len(short.part(short.few).test)
+    around = max(0.0, expert_s - first_s) + unscored / short.batch * step_s / 3
     kept = settings.epochs - settings.from_epoch + 1
     snapshot = network.num_params * (2 if settings.half else 4) + network.num_buffers * 4
     return Plan(
@@ -150,11 +151,10 @@ class _ShortTrainings:
         self.few = min(self.steps, FEW_STEPS)
 
     def part(self, steps: int) -> ImageData:
-        """Images for so many steps, and a batch to score."""
+        """Images for so many steps, and as many to score as are scored at once."""
         train = _first(self._data.train, steps * self.batch)
-        return replace(
-            self._data, train=train, test=_first(self._data.test, self.batch), holdout=None
-        )
+        test = _first(self._data.test, TEST_BATCH)
+        return replace(self._data, train=train, test=test, holdout=None)
 
     def once_and_each(self) -> tuple[float, float]:
         """Seconds that are spent once, and those of an expert of one short epoch."""

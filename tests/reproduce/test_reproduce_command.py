@@ -102,6 +102,15 @@ def test_run_again_all_is_skipped(results, capsys):
     assert shown.count("measured before") == len(cells_of("table1", "paper", "digits"))
     assert shown.count("drawn before") == len(SIZES)
     assert times(results) == before
+    assert "measured before (delete" in shown
+
+
+def test_cells_that_were_measured_with_other_settings_say_so(results, capsys):
+    given = [*SMALL, "--steps", 7, "--seeds", 3, "--seed", 5, "--num", 4]
+    run("table1", *given, "--out", results, "--cells", "fbpc/1,random/1")
+    random, made = capsys.readouterr().out.splitlines()[:2]
+    assert "before, with seeds 2, not 3, first seed 0, not 5 (delete" in random
+    assert "first seed 0, not 5, experts 1, not 4, updates 1, not 7 (delete" in made
 
 
 def test_the_table_is_rendered(results, capsys):
@@ -256,6 +265,7 @@ def test_the_list_says_what_is_measured_and_how_long_it_took(results, tmp_path, 
     assert "paper: 16 of 16 cells measured; 0:" in shown
     assert "tuned" not in shown  # nothing is, on digits
     assert "paper: 0 of 6 cells measured; time unknown" in shown
+    assert "missing: bpc-fkl/1 (about 0:" in shown  # as long as with augmentation
     assert "3 of 3 drawn" in shown
     run("--list", "--out", results)
     tuned = [cell for cell in cells_of("table1", "tuned", "cifar10") if cell.recipe == "tuned"]

@@ -185,6 +185,8 @@ def _side_by_side(
                     f"is not finite): lower --step ({protocol.step}) or --prior "
                     f"({protocol.prior})."
                 )
+            if protocol.sampler == "map":  # of a deep ensemble's network, the end alone
+                chain.samples.clear()
             chain.samples.append(lane.weights())
             temperature = lane.kinetic_temperature()
             if kept == 0:
@@ -199,8 +201,7 @@ def _pooled(
     net: Net, coreset: Pseudocoreset, lane: "_Lane", seed: int, chains: Sequence[_Chain]
 ) -> Posterior:
     """The posterior of one seed out of its chains."""
-    last = lane.protocol.sampler == "map"
-    samples = [s for chain in chains for s in (chain.samples[-1:] if last else chain.samples)]
+    samples = [sample for chain in chains for sample in chain.samples]
     kinetic = [chain.kinetic_temperature for chain in chains]
     return Posterior(
         net.spec,

@@ -32,13 +32,32 @@ def measure_missing(
         if path.exists():  # before, or in the meantime
             measured = read_measured(path, cell)
             _refuse_other_data(path, measured, work)
-            yield f"{_words(measured)}; measured before (delete {path} to measure it again)"
+            other = _other_settings(measured, work)
+            before = f"measured before{', with ' if other else ''}{', '.join(other)}"
+            yield f"{_words(measured)}; {before} (delete {path} to measure it again)"
             continue
         measured, coreset = measure_cell(cell, work)
         # The coreset first: where there is a cell, what belongs to it is there too.
         _keep(cell, coreset, work.scope, out, keep_coresets)
         write_measured(path, measured)
         yield _words(measured)
+
+
+def _other_settings(measured: Measured, work: Work) -> list[str]:
+    """What a cell was measured with, and is not what was asked for."""
+    content, asked = measured.content, work.settings
+    pairs = {
+        "seeds": (measured.seeds, asked.seeds),
+        "first seed": (content["samplers"][0]["seed"], work.seed),
+    }
+    if content["experts"] is not None:
+        updates = content["coreset"]["config"]["steps"]
+        pairs |= {
+            "experts": (content["experts"]["num"], asked.num),
+            "epochs": (content["experts"]["epochs"], asked.epochs),
+            "updates": (updates, updates if asked.steps is None else asked.steps),
+        }
+    return [f"{name} {was}, not {now}" for name, (was, now) in pairs.items() if was != now]
 
 
 def _refuse_other_data(path: Path, measured: Measured, work: Work) -> None:
@@ -77,24 +96,32 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         if name == PICTURES:
             lines.append(f"  {_pictures_line(out, scope)}")
             continue
-        found = measured_cells(out, scope, name)
+        found, of_table1 = (measured_cells(out, scope, table) for table in (name, "table1"))
         listed: list[Cell] = []
         for recipe in RECIPES:
             cells = [cell for cell in cells_of(name, recipe, scope.data) if cell not in listed]
             if cells:
-                lines += [f"  {line}" for line in _recipe_lines(cells, found, recipe)]
+                lines += [f"  {line}" for line in _recipe_lines(cells, found, of_table1, recipe)]
             listed += cells
     return "\n".join(lines)
 
 
-def _recipe_lines(cells: list[Cell], found: dict[Cell, Measured], recipe: str) -> list[str]:
+def _recipe_lines(
+    cells: list[Cell], found: dict[Cell, Measured], of_table1: dict[Cell, Measured], recipe: str
+) -> list[str]:
+    """What was measured, with its time; and what is missing, with that of its twin in table1."""
+
+    def with_twins_time(cell: Cell) -> str:
+        twin = of_table1.get(replace(cell, table="table1"))
+        return cell.name if twin is None else f"{cell.name} (about {clock(twin.seconds)})"
+
     done = [found[cell] for cell in cells if cell in found]
-    missing = [cell.name for cell in cells if cell not in found]
+    missing = [with_twins_time(cell) for cell in cells if cell not in found]
     lines = [f"{recipe}: {len(done)} of {len(cells)} cells measured; {_time(done)}"]
     if done:
         times = ", ".join(f"{m.cell.name} {clock(m.seconds)}" for m in done)
         lines.append(f"  measured: {times}")
-    if done and missing:
+    if missing:
         lines.append(f"  missing: {', '.join(missing)}")
     return lines
 
