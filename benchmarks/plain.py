@@ -326,7 +326,7 @@ class PlainExpert:
         self._augmentation = Augmentation.parse(settings.dsa, data.mirror)
         self._rng = Rng(device, seed)
         self._rng.reseed(seed, "expert", 0)
-        network = _network(net, data)
+        network = make_net(net, **data.shape)
         self.module = build(network).to(device)
         load(self.module, network, network.init(self._rng.device))
         self._optimiser = torch.optim.SGD(self.module.parameters(), lr=settings.lr)
@@ -350,7 +350,7 @@ def sghmc_scores(
     """
     images, rng = coreset.images, Rng(device, seed)
     rng.reseed(seed, "chain", 0)
-    network = _network(coreset.provenance.net, data)
+    network = make_net(coreset.provenance.net, **data.shape)
     module = build(network).to(device)
     load(module, network, network.init(rng.device))
     optimiser = torch.optim.SGD(
@@ -388,7 +388,3 @@ def sghmc_scores(
     probabilities /= protocol.epochs // protocol.every
     accuracy = (probabilities.argmax(1) == data.test.labels).float().mean()
     return float(accuracy), float(F.nll_loss(probabilities.log(), data.test.labels))
-
-
-def _network(net: str, data: ImageData) -> Net:
-    return make_net(net, channels=data.channels, image_size=data.image_size, classes=data.classes)

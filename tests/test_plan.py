@@ -24,6 +24,7 @@ from pseudocoreset.cli import main
 from pseudocoreset.data import Split
 from pseudocoreset.engine.progress import SILENT
 from pseudocoreset.measure import Enough, Stopwatch, seconds_a_step
+from pseudocoreset.nets import make_net
 
 NET = ["--data", "digits", "--net", "convnet:width=8", "--device", "cpu"]
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "plan_check.py"
@@ -62,7 +63,7 @@ def test_experts_are_planned_with_as_many_images_scored_at_once_as_then(monkeypa
     """They take more memory than a step."""
     monkeypatch.setattr(plan, "TEST_BATCH", 300)
     data, cpu = load_data("digits"), torch.device("cpu")
-    net = plan._network("convnet:width=8", data)
+    net = make_net("convnet:width=8", **data.shape)
     short = plan._ShortTrainings(data, net, ExpertSettings(batch=64), cpu)
     assert (len(short.part(2).train), len(short.part(2).test)) == (128, 300)
 

@@ -350,10 +350,9 @@ def _stores_and_nets(given: Namespace, data: ImageData) -> tuple[list[ExpertStor
 def _match(stores: list[ExpertStore], nets: list[str], data: ImageData) -> list[ExpertStore]:
     """The store of each network that was named, in that order; none may be left over."""
     by_net = {store.identity.net: store for store in stores}
-    shape = {"channels": data.channels, "image_size": data.image_size, "classes": data.classes}
     chosen = []
     for net in nets:
-        spec = make_net(net, **shape).spec
+        spec = make_net(net, **data.shape).spec
         if spec not in by_net:
             held = ", ".join(f"{store.path} holds {spec}" for spec, store in by_net.items())
             raise UserError(f"no --experts holds experts of {spec} ({held}): give one that does.")

@@ -31,7 +31,7 @@ from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
-from pseudocoreset.nets import Net, make_net
+from pseudocoreset.nets import make_net
 from pseudocoreset.run_folder import LOUD_SHARE, RunFolder, missed_gamma
 from pseudocoreset.settings import DistillSettings, used_settings
 from pseudocoreset.training import RealImages
@@ -102,17 +102,13 @@ def _networks(stores: Sequence[ExpertStore], given: list[str], data: ImageData) 
     if given and stores:
         raise UserError("networks come with their experts: give one of --net and --experts.")
     nets = [store.identity.net for store in stores]
-    nets = nets or [_network(name, data).spec for name in given or ["convnet"]]
+    nets = nets or [make_net(name, **data.shape).spec for name in given or ["convnet"]]
     if len(set(nets)) < len(nets):
         raise UserError(
             f"the networks {', '.join(nets)} are not all different: give each one once, with one "
             "store of experts."
         )
     return nets
-
-
-def _network(net: str, data: ImageData) -> Net:
-    return make_net(net, channels=data.channels, image_size=data.image_size, classes=data.classes)
 
 
 def _check_stores(stores: Sequence[ExpertStore], data: ImageData) -> None:
@@ -173,7 +169,7 @@ class _Run:
         real = RealImages(self._data.train, self._data.normalisation)
         experts: list[ExpertStore | None] = [*stores] or [None] * len(nets)
         return [
-            Context(_network(net, self._data), store, real, self._augmentation, settings)
+            Context(make_net(net, **self._data.shape), store, real, self._augmentation, settings)
             for net, store in zip(nets, experts, strict=True)
         ]
 

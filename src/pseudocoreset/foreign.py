@@ -137,9 +137,7 @@ def import_replay_buffers(
     files = [path] if path.is_file() else sorted(path.glob("replay_buffer_*.pt"))
     if not files:
         raise UserError(f"{path} holds no replay_buffer_*.pt: give the folder that does.")
-    network = make_net(
-        net, channels=data.channels, image_size=data.image_size, classes=data.classes
-    )
+    network = make_net(net, **data.shape)
     store, number = None, 0
     for file in files:  # one at a time: each may hold gigabytes
         for trajectory in _trajectories(file):

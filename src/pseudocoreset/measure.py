@@ -145,8 +145,7 @@ class _StandIns(ExpertStore):
 
 def stand_in_experts(folder: Path, data: ImageData, net: str, dsa: str) -> ExpertStore:
     """A store of random weights in the place of experts: an update on them takes as long."""
-    shape = {"channels": data.channels, "image_size": data.image_size, "classes": data.classes}
-    network = make_net(net, **shape)
+    network = make_net(net, **data.shape)
     settings = ExpertSettings(num=1, epochs=STAND_IN_EPOCHS, dsa=dsa)
     store = ExpertStore.create(folder, identify(data, network, settings, seed=0))
     rng = Rng(torch.device("cpu"), 0, "stand-in")

@@ -100,7 +100,7 @@ def plan_experts(
 ) -> Plan:
     """Experts, from a few steps of as many as are trained side by side."""
     settings.check()
-    place, network = choose_device(device), _network(net, data)
+    place, network = choose_device(device), make_net(net, **data.shape)
     peak = PeakMemory(place)
     short = _ShortTrainings(data, network, settings, place)
     cold, expert_s = short.once_and_each()
@@ -221,7 +221,7 @@ def plan_distill(
                 data, stores, settings, net=given or None, out=out, device=device, progress=watch
             )
         specs = [store.identity.net for store in stores]
-        networks = [_network(net, data) for net in specs or given or ["convnet"]]
+        networks = [make_net(net, **data.shape) for net in specs or given or ["convnet"]]
     whole, durations = time.perf_counter() - begun, watch.durations
     # A run of one update has no other than the first.
     step_s = fmean(durations[1:] or durations or [0.0])
@@ -278,7 +278,7 @@ def plan_evaluate(
     around = warm - epoch_s * total(FEW_EPOCHS, 1) - sample_s * number * protocol.chains
     samples = protocol.epochs // protocol.every
     predicted = seeds * protocol.chains * samples
-    network = _network(net or coreset.provenance.net, data)
+    network = make_net(net or coreset.provenance.net, **data.shape)
     log_samples = protocol.chains * samples * len(images) * data.classes * 4
     return Plan(
         f"evaluate with {protocol.sampler}",
@@ -295,10 +295,6 @@ def plan_evaluate(
         device=device_name(place),
         notes=[f"once: predictions of {predicted} samples for {len(images):,} images are in it"],
     )
-
-
-def _network(net: str, data: ImageData) -> Net:
-    return make_net(net, channels=data.channels, image_size=data.image_size, classes=data.classes)
 
 
 def _first(split: Split, number: int) -> Split:

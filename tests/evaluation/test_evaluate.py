@@ -146,12 +146,7 @@ def test_it_tells_of_its_chains_and_of_its_predictions(coreset, data):
 
 @pytest.mark.parametrize("norm", ["instance", "batch"])
 def test_images_that_count_for_one_another_are_predicted_together(data, norm):
-    net = make_net(
-        f"{NET},norm={norm}",
-        channels=data.channels,
-        image_size=data.image_size,
-        classes=data.classes,
-    )
+    net = make_net(f"{NET},norm={norm}", **data.shape)
     weights = net.init(torch.Generator().manual_seed(0))
     images = torch.cat([data.train.images, data.test.images])
     assert CPU_BATCH < len(images) <= TEST_BATCH

@@ -101,6 +101,11 @@ class ImageData:
         """The side of the (square) images."""
         return self.train.images.shape[-1]
 
+    @property
+    def shape(self) -> dict[str, int]:
+        """What a network for these data must know: `make_net(spec, **data.shape)`."""
+        return {"channels": self.channels, "image_size": self.image_size, "classes": self.classes}
+
     @cached_property
     def fingerprint(self) -> str:
         """A digest of what can be trained on and of what is scored, holdout included."""

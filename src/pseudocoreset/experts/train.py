@@ -79,9 +79,7 @@ def train_experts(
     settings = settings or ExpertSettings()
     settings.check()
     place = choose_device(device)
-    network = make_net(
-        net, channels=data.channels, image_size=data.image_size, classes=data.classes
-    )
+    network = make_net(net, **data.shape)
     identity = identify(data, network, settings, seed)
     store = ExpertStore.create(out, identity)
     missing = [number for number in range(settings.num) if not store.is_whole(number)]
@@ -146,9 +144,7 @@ def identify(data: ImageData, net: Net, settings: ExpertSettings, seed: int) -> 
         fingerprint=data.fingerprint,
         holdout=0 if data.holdout is None else len(data.holdout),
         net=net.spec,
-        channels=data.channels,
-        image_size=data.image_size,
-        classes=data.classes,
+        **data.shape,
         epochs=settings.epochs,
         first_epoch=settings.from_epoch,
         lr=settings.lr,
