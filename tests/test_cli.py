@@ -209,6 +209,16 @@ def test_a_run_can_be_made_again_by_its_configuration(folder, tmp_path, given):
     assert made[0].fingerprint == made[1].fingerprint
 
 
+def test_too_little_memory_is_one_sentence(monkeypatch, capsys):
+    def evaluate(_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    monkeypatch.setattr("pseudocoreset.commands.evaluate", evaluate)
+    run("evaluate", "x.safetensors", "--data", "digits", code=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "memory is too small" in line
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from pseudocoreset import commands
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings
@@ -30,6 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             getattr(commands, given.command)(given[given.command])
     except UserError as error:
         print(f"pseudocoreset: {str(error).rstrip('.')}.", file=sys.stderr)
+        return 2
+    except torch.OutOfMemoryError:
+        print(
+            "pseudocoreset: the GPU's memory is too small for this, which `pseudocoreset plan` "
+            "tells beforehand: give fewer images, a smaller network, or --device cpu; what was "
+            "done is kept.",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("pseudocoreset: interrupted; what was done is kept.", file=sys.stderr)

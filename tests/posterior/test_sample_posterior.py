@@ -67,6 +67,37 @@ def test_first_chain_is_that_of_a_single_one_and_the_second_another():
     assert away.min() > along
 
 
+def test_fewer_chains_run_at_once_where_memory_is_too_small(monkeypatch):
+    expected = sample_posteriors(make_coreset(), None, SHORT, seeds=range(5), device="cpu")
+    tried, room = [], 2
+
+    class Lane(sampling._Lane):
+        def __init__(self, *given):
+            super().__init__(*given)
+            self.number = tried[-1] = tried[-1] + 1
+
+        def go(self, epochs):
+            if self.number > room:
+                raise torch.OutOfMemoryError
+            super().go(epochs)
+
+    def lanes_of(*given, sampled=sampling._sampled):
+        tried.append(0)
+        return sampled(*given)
+
+    monkeypatch.setattr(sampling, "_Lane", Lane)
+    monkeypatch.setattr(sampling, "_sampled", lanes_of)
+    monkeypatch.setattr(sampling, "chains_at_once", lambda *_: 5)
+    found = sample_posteriors(make_coreset(), None, SHORT, seeds=range(5), device="cpu")
+    assert tried == [5, 2]
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.params, other.params)
+    room = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        sample_posteriors(make_coreset(), None, SHORT, seeds=range(5), device="cpu")
+    assert tried == [5, 2, 5, 2, 1]
+
+
 def test_map_gives_networks_trained_apart():
     """Each from its own init for all epochs: further apart than the steps of one."""
     found = sample(replace(SHORT, sampler="map"))

@@ -138,15 +138,37 @@ def sample_posteriors(
     starts = [(seed, number) for seed in seeds for number in range(of_a_seed)]
     on_device = coreset.to(place)
     at_once = chains_at_once(len(starts), network, place)
-    lanes = [_Lane(network, on_device, protocol, place) for _ in range(at_once)]
-    chains: list[_Chain] = []
-    with progress.task(protocol.sampler, len(starts) * keeps) as task:
-        for first in range(0, len(starts), at_once):
-            chains += _side_by_side(lanes, starts[first : first + at_once], protocol, task)
+    while (sampled := _sampled(network, on_device, protocol, starts, at_once, progress)) is None:
+        at_once //= 2
+    lane, chains = sampled
     return [
-        _pooled(network, coreset, lanes[0], seed, chains[n * of_a_seed : (n + 1) * of_a_seed])
+        _pooled(network, coreset, lane, seed, chains[n * of_a_seed : (n + 1) * of_a_seed])
         for n, seed in enumerate(seeds)
     ]
+
+
+def _sampled(
+    net: Net,
+    coreset: Pseudocoreset,
+    protocol: Protocol,
+    starts: Sequence[tuple[int, int]],
+    at_once: int,
+    progress: Progress,
+) -> "tuple[_Lane, list[_Chain]] | None":
+    """A lane, and a chain from each start; None if memory is too small for so many at once."""
+    device = coreset.images.device
+    keeps = protocol.epochs // protocol.every
+    try:
+        lanes = [_Lane(net, coreset, protocol, device) for _ in range(at_once)]
+        chains: list[_Chain] = []
+        with progress.task(protocol.sampler, len(starts) * keeps) as task:
+            for first in range(0, len(starts), at_once):
+                chains += _side_by_side(lanes, starts[first : first + at_once], protocol, task)
+    except torch.OutOfMemoryError:
+        if at_once == 1:
+            raise
+        return None
+    return lanes[0], chains
 
 
 def chains_at_once(num: int, net: Net, device: torch.device) -> int:
