@@ -200,6 +200,8 @@ def reproduce(given: Namespace) -> None:
     names = chosen_names(given.names)
     out = Path(given.out)
     data = (given.data or paper.DATA).partition(":")[0]
+    if given.holdout < 0:
+        raise UserError(f"--holdout {given.holdout} is negative: give 0 or more images.")
     scope = Scope(data, given.holdout, given.image_size)
     if given.list:
         print(listing(names, out, scope))
@@ -240,8 +242,8 @@ def plan(given: Namespace) -> None:
     loaded_s = time.perf_counter() - begun
     if not options.quiet:
         print(f"pseudocoreset: measuring a few steps of {given.command} ...", file=sys.stderr)
-    started_s = seconds_to_start(choose_device(options.device))
     planned = _PLANS[given.command](options, data)
+    started_s = seconds_to_start(choose_device(options.device))
     page_s = _seconds_of_a_page(data, options.ipc) if _writes_a_page(given.command, options) else 0
     planned = replace(planned, once_s=planned.once_s + started_s + loaded_s + page_s)
     if options.json is not None:

@@ -112,7 +112,10 @@ def _memory_of_steps(stream: torch.cuda.Stream) -> torch.cuda.MemPool:
     They follow one another when they are replayed, and nothing but their state, which lies
     elsewhere, outlives a step. Steps of different streams run at the same time and must not share.
     """
-    return _MEMORY.setdefault(stream, torch.cuda.MemPool())
+    memory = _MEMORY.get(stream)
+    if memory is None:
+        memory = _MEMORY[stream] = torch.cuda.MemPool()
+    return memory
 
 
 @contextmanager
