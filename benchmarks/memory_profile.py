@@ -148,10 +148,10 @@ def pieces_at_peak(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def needed_by(frames: list[dict[str, Any]]) -> str:
     """The innermost functions on a stack that say what is done, not how steps are taken."""
-    ours = [Path(frame["filename"]) for frame in frames]
+    paths = [Path(frame["filename"]) for frame in frames]
     told = [
         f"{path.stem}.{frame['name']}"
-        for path, frame in zip(ours, frames, strict=True)
+        for path, frame in zip(paths, frames, strict=True)
         if path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).parts[0] not in MACHINERY
     ]
     return " < ".join(told[:4]) or "libraries"

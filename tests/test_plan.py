@@ -77,8 +77,13 @@ def test_what_the_libraries_take_to_begin_is_in_it(tmp_path, monkeypatch):
 
 
 def test_so_is_the_page_where_one_is_written(tmp_path, monkeypatch):
-    assert commands._seconds_of_a_page(load_data("digits"), 1) > 0.01  # it is drawn
-    monkeypatch.setattr(commands, "_seconds_of_a_page", lambda *_: 1000)
+    digits = load_data("digits")
+    coreset = distill(digits, (), DistillSettings("random", ipc=1), net="convnet", device="cpu")
+    assert commands._seconds_of_a_page(coreset) > 0.01  # it is drawn
+    drawn = []
+    monkeypatch.setattr(
+        commands, "_seconds_of_a_page", lambda coreset: drawn.append(len(coreset)) or 1000
+    )
 
     def has_a_page(*given, **common):
         return planned(tmp_path, *given, **common)["once_s"] > 1000
@@ -89,12 +94,13 @@ def test_so_is_the_page_where_one_is_written(tmp_path, monkeypatch):
     assert not has_a_page("experts", "--num", 1, "--epochs", 1)
     run, alone = tmp_path / "run", tmp_path / "alone.safetensors"
     settings = DistillSettings("random", ipc=1)
-    distill(load_data("digits"), (), settings, net="convnet:width=8", out=run, device="cpu")
+    distill(digits, (), settings, net="convnet:width=8", out=run, device="cpu")
     alone.write_bytes((run / "coreset.safetensors").read_bytes())
     assert not has_a_page("evaluate", alone, *short)
     made = run / "coreset.safetensors"
     assert has_a_page("evaluate", made, *short, common=["--data", "digits", "--device", "cpu"])
     assert not has_a_page("evaluate", made, *short)  # by a network that is named
+    assert drawn == [100, 10, 10]  # what is evaluated, and what is to be made
 
 
 @pytest.mark.parametrize(

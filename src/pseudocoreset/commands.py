@@ -244,25 +244,25 @@ def plan(given: Namespace) -> None:
         print(f"pseudocoreset: measuring a few steps of {given.command} ...", file=sys.stderr)
     planned = _PLANS[given.command](options, data)
     started_s = seconds_to_start(choose_device(options.device))
-    page_s = _seconds_of_a_page(data, options.ipc) if _writes_a_page(given.command, options) else 0
-    planned = replace(planned, once_s=planned.once_s + started_s + loaded_s + page_s)
+    planned = replace(planned, once_s=planned.once_s + started_s + loaded_s)
     if options.json is not None:
         write_json(Path(options.json), planned.as_json())
     if _tells(options):
         print(planned.in_words())
 
 
-def _writes_a_page(command: str, given: Namespace) -> bool:
-    """Whether a command ends with the page of a run; a coreset still to be made will be a run's."""
-    if command == "evaluate" and given.coreset is not None:
-        return given.net is None and _is_of_a_run(Path(given.coreset))
-    return command != "experts"
-
-
-def _seconds_of_a_page(data: ImageData, ipc: int) -> float:
-    """The time of one with random images, curves of two updates and no scores."""
+def _random_coreset(data: ImageData, ipc: int, net: str | None = None) -> Pseudocoreset:
     settings = DistillSettings(method="random", ipc=ipc)
-    coreset = make_coreset(data, settings=settings, device="cpu")
+    return make_coreset(data, settings=settings, net=net, device="cpu")
+
+
+def _with_page(planned: Plan, coreset: Pseudocoreset) -> Plan:
+    """The plan of a command that ends with the page of a run of such a coreset."""
+    return replace(planned, once_s=planned.once_s + _seconds_of_a_page(coreset))
+
+
+def _seconds_of_a_page(coreset: Pseudocoreset) -> float:
+    """The time of one with its images, curves of two updates and no scores."""
     curves = [{"update": number, "loss_x": 1.0, "loss_u": 1.0} for number in (1, 2)]
     begun = time.perf_counter()
     with TemporaryDirectory() as folder:
@@ -280,17 +280,19 @@ def _plan_experts(given: Namespace, data: ImageData) -> Plan:
 def _plan_distill(given: Namespace, data: ImageData) -> Plan:
     stores, nets = _stores_and_nets(given, data)
     settings = pick(DistillSettings, given)
-    return plan_distill(data, stores, settings, nets=nets, device=given.device)
+    planned = plan_distill(data, stores, settings, nets=nets, device=given.device)
+    return _with_page(planned, _random_coreset(data, settings.ipc))
 
 
 def _plan_evaluate(given: Namespace, data: ImageData) -> Plan:
     net = _one_net(given)
     if given.coreset is not None:
         coreset = foreign.read_coreset(Path(given.coreset), data, net)
-    else:
-        settings = DistillSettings(method="random", ipc=given.ipc)
-        coreset = make_coreset(data, settings=settings, net=net, device="cpu")
-    return plan_evaluate(
+        ends_with_page = net is None and _is_of_a_run(Path(given.coreset))
+    else:  # still to be made: it will be a run's
+        coreset = _random_coreset(data, given.ipc, net)
+        ends_with_page = True
+    planned = plan_evaluate(
         coreset,
         data,
         net,
@@ -299,6 +301,7 @@ def _plan_evaluate(given: Namespace, data: ImageData) -> Plan:
         split=given.split,
         device=given.device,
     )
+    return _with_page(planned, coreset) if ends_with_page else planned
 
 
 _PLANS = {"experts": _plan_experts, "distill": _plan_distill, "evaluate": _plan_evaluate}

@@ -222,6 +222,10 @@ def test_a_cell_of_other_scores_or_in_anothers_place_is_refused(results, tmp_pat
     one.write_text(other.read_text())
     run("table1", "--out", tmp_path / "results", code=2)
     assert "fbpc-ipc10-paper.json" in capsys.readouterr().err
+    for samplers in ([], [{}]):
+        one.write_text(json.dumps(content | {"samplers": samplers}))
+        run("table1", "--out", tmp_path / "results", code=2)
+        assert "fbpc-ipc10-paper.json" in capsys.readouterr().err
     one.write_text(json.dumps(content | {"nll_kim": float("nan")}))
     run("table1", "--out", tmp_path / "results", code=2)
     assert "its nll_kim is nan" in capsys.readouterr().err

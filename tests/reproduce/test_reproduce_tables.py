@@ -39,6 +39,7 @@ def made(cell: Cell, accuracy: float, nll: float = 1.0, kim: float | None = None
     size = cell.ipc or 5000
     content |= {
         "seeds": [scores] * 5,
+        "samplers": [{"seed": seed} for seed in range(5)],
         "protocol": {"sampler": "sghmc", "epochs": 50, "temperature": 0.001, "weight_decay": 0.1},
         "coreset": {"images": 10 * size, "config": {"steps": 1000}},
         "experts": {"num": 20, "epochs": 30, "fingerprint": "f"} if cell.recipe else None,

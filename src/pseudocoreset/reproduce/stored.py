@@ -78,11 +78,13 @@ def _check(content: Any, cell: Cell) -> None:
         for key in SCORE_KEYS if scores is not None else ():
             if finite(scores[key]) is None:
                 raise ValueError(f"its {key} is {scores[key]}")
-    for key, kind in (("seeds", list), ("protocol", dict), ("duration", dict), ("coreset", dict)):
+    kinds = {"seeds": list, "samplers": list, "protocol": dict, "duration": dict, "coreset": dict}
+    for key, kind in kinds.items():
         if not isinstance(content[key], kind) or not content[key]:
             raise TypeError(f"its {key} is {content[key]}")
     for key in ("experts", "fingerprints", "device"):
         content[key]
+    content["samplers"][0]["seed"]
     for key in ("whole", "experts_whole"):
         content["duration"][key]
     for key in ("experts_s", "distill_s", "evaluate_s"):
