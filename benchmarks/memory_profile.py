@@ -12,8 +12,6 @@ of them alike.
 import argparse
 import json
 import os
-import subprocess
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -28,7 +26,7 @@ from pseudocoreset.coreset import versions
 from pseudocoreset.engine.device import device_name
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.measure import PeakMemory
-from script import exit_with
+from script import asked, exit_with
 from speed_row import Row, measure_update, stand_in_data
 
 CASES = (("convnet", 1), ("lenet", 10))
@@ -83,18 +81,8 @@ def child(net: str, ipc: int, allocator: str) -> dict[str, Any]:
     """A measurement in a process of its own, since the allocator is set once; a failure is told."""
     settings = {"PYTORCH_ALLOC_CONF": allocator} if allocator else {}
     given = json.dumps([net, ipc, not allocator])
-    done = subprocess.run(
-        [sys.executable, __file__, "--one", given],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    told = {"net": net, "ipc": ipc, "allocator": allocator}
-    if done.returncode == 0:
-        return told | json.loads(done.stdout.splitlines()[-1])
-    lines = done.stderr.strip().splitlines() or ["it said nothing"]
-    return told | {"failed": f"exit code {done.returncode}: {lines[-1]}"}
+    found = asked(__file__, "--one", given, environment={**os.environ, **settings})
+    return {"net": net, "ipc": ipc, "allocator": allocator, **found}
 
 
 def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:

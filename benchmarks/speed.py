@@ -29,8 +29,6 @@ The file is a list of rows and is written whole after each; a row that failed sa
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -44,7 +42,7 @@ from typing import Any
 from pseudocoreset.coreset import versions
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
-from script import exit_with
+from script import asked, exit_with
 from speed_row import STAND_IN, Row, measure
 
 METHODS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "bpc-rkl", "bpc-w")
@@ -55,7 +53,6 @@ NETS = ("convnet", "lenet", "resnet18")
 SIZES = (1, 10, 50)
 RESULTS = Path(__file__).parent.parent / "results"
 SMALL_NET = "convnet:width=8"
-LONGEST_S = 900
 AT_ONCE = max(2, (os.cpu_count() or 2) // 2)
 TIMES = ("plain_s", "fast_s", "ratio", "fast_each_s", "once_s")
 SCALING_MAP_STEPS = 50
@@ -102,8 +99,8 @@ def main() -> int:
         words = f"{row.what}, {row.net}, ipc {row.ipc}: {new.get('failed', 'done')}"
         since = time.perf_counter() - begun
         print(f"{number}/{len(missing)} {words} ({since:.0f} s since the start)", flush=True)
-    asked = [place_of(row.as_json(), device_name(choose_device(row.device))) for row in rows]
-    print(table([old for old in found if place_of(old["row"], old["device"]) in asked]))
+    places = [place_of(row.as_json(), device_name(choose_device(row.device))) for row in rows]
+    print(table([old for old in found if place_of(old["row"], old["device"]) in places]))
     return 1 if failed else 0
 
 
@@ -254,22 +251,14 @@ def without_real_batch(new: dict[str, Any], alone: dict[str, Any]) -> dict[str, 
 
 
 def child(row: Row, turn: Path | None = None) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", json.dumps(asdict(row))]
-    command += [] if turn is None else ["--turn", str(turn)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LONGEST_S, check=False
-        )
-        if done.returncode == 0:
-            return json.loads(done.stdout.splitlines()[-1])
-        lines = done.stderr.strip().splitlines() or ["it said nothing"]
-        reason = f"exit code {done.returncode}: {lines[-1]}"
-    except subprocess.TimeoutExpired:
-        reason = f"not done after {LONGEST_S} s"
+    given = ["--one", json.dumps(asdict(row)), *([] if turn is None else ["--turn", str(turn)])]
+    found = asked(__file__, *given)
+    if "failed" not in found:
+        return found
     empty = dict.fromkeys(("plain_s", "fast_s", "ratio", "peak_gb"))
     place = device_name(choose_device(row.device))
     named = {"what": row.what, "net": row.net, "ipc": row.ipc, **empty, "device": place}
-    return named | {"failed": reason, "row": row.as_json(), "versions": versions()}
+    return named | found | {"row": row.as_json(), "versions": versions()}
 
 
 COLUMNS = {
