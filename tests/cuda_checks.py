@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from pseudocoreset import DistillSettings, ExpertSettings, distill, load_data, train_experts
 from pseudocoreset.divergences import METHODS
 from pseudocoreset.engine import loop
+from pseudocoreset.engine.streams import Beside
 from pseudocoreset.experts import train
-from pseudocoreset.nets import convnet, fused
+from pseudocoreset.nets import convnet, fused, make_net
 from pseudocoreset.posterior import named_protocol, sample_posterior, sample_posteriors
 from pseudocoreset.settings import USED_BY
 
@@ -74,6 +75,7 @@ def check_repeats() -> None:
     for other in images[1:]:
         difference = (other - images[0]).norm() / (images[0] - start).norm()
         assert difference < 1e-3, f"an FBPC run differs from itself by {difference:.5f}"
+    check_first_weights()
     coreset = distill(data, (), DistillSettings("random", ipc=5), net=NET, device="cuda")
     protocol = named_protocol("paper", epochs=40, every=20)
     beside = sample_posteriors(coreset, protocol=protocol, seeds=range(4), device="cuda")
@@ -81,6 +83,20 @@ def check_repeats() -> None:
         alone = sample_posterior(coreset, protocol=protocol, seed=seed, device="cuda")
         difference = (one.params - alone.params).norm() / alone.params.norm()
         assert difference < 1e-3, f"chain {seed} differs by {difference:.5f} beside others"
+
+
+def check_first_weights() -> None:
+    """What a network keeps for its first weights, made in one line of work, is whole in another."""
+    device = torch.device("cuda")
+    net = make_net("convnet:width=24", channels=3, image_size=32, classes=10)
+    busy, beside = Beside(device), Beside(device)
+    with busy:
+        torch.cuda._sleep(1_000_000_000)  # a good half second
+        net.init(torch.Generator(device).manual_seed(1))
+    with beside:
+        found = net.init(torch.Generator(device).manual_seed(0)).params
+    beside.wait()
+    torch.testing.assert_close(found, net.init(torch.Generator(device).manual_seed(0)).params)
 
 
 def plain_norm_relu_pool(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

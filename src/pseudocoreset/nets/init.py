@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from .weights import Layout, Weights
 
+_CPU = torch.device("cpu")
+
 
 class UniformInit:
     """PyTorch's default init of convolutions, linear layers and norms in one draw.
@@ -19,18 +21,21 @@ class UniformInit:
     def __init__(self, module: nn.Module) -> None:
         # Nothing but its shapes is read, so it may be on the meta device.
         self._module = module
-        self._constants: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
+        self._constants: dict[torch.device, tuple[Tensor, ...]] = {}
 
     def __call__(self, generator: torch.Generator) -> Weights:
         """New weights on the generator's device."""
         if generator.device not in self._constants:
-            self._constants[generator.device] = _uniform_constants(self._module, generator.device)
+            # Made on the CPU, since a copy from there is waited for: what runs beside, on another
+            # stream of the GPU, would not wait for kernels that make them.
+            made = _uniform_constants(self._module)
+            self._constants[generator.device] = tuple(part.to(generator.device) for part in made)
         offset, bound, buffers = self._constants[generator.device]
         draw = torch.empty_like(offset).uniform_(-1, 1, generator=generator)
         return Weights(draw.mul_(bound).add_(offset), buffers.clone())
 
 
-def _uniform_constants(module: nn.Module, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _uniform_constants(module: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
     """Offset and bound of each parameter and the first values of the buffers, as flat vectors."""
     offsets: dict[str, Tensor] = {}
     bounds: dict[str, Tensor] = {}
@@ -39,13 +44,13 @@ def _uniform_constants(module: nn.Module, device: torch.device) -> tuple[Tensor,
         bound = layer.weight[0].numel() ** -0.5 if weighted else 0.0
         for name, tensor in layer.named_parameters(prefix, recurse=False):
             offset = 1.0 if not weighted and name.endswith("weight") else 0.0
-            offsets[name] = torch.full(tensor.shape, offset, device=device)
-            bounds[name] = torch.full(tensor.shape, bound, device=device)
+            offsets[name] = torch.full(tensor.shape, offset, device=_CPU)
+            bounds[name] = torch.full(tensor.shape, bound, device=_CPU)
     buffers = {
-        name: torch.full(tensor.shape, float(name.endswith("running_var")), device=device)
+        name: torch.full(tensor.shape, float(name.endswith("running_var")), device=_CPU)
         for name, tensor in module.named_buffers()
     }
-    return _flat(offsets, device), _flat(bounds, device), _flat(buffers, device)
+    return _flat(offsets, _CPU), _flat(bounds, _CPU), _flat(buffers, _CPU)
 
 
 def rebuilt_weights(build: Callable[[], nn.Module], generator: torch.Generator) -> Weights:
