@@ -5,8 +5,7 @@
 PyTorch reserves memory in pieces. For ConvNet with 1 image a class and LeNet with 10, with real
 batches of one image, each piece that is held at the peak is told by its size and by the functions
 of the package that needed it first. Then the same updates with other settings of the allocator
-(PYTORCH_ALLOC_CONF), and the seconds that they take, which watching the allocator adds to in all
-of them alike.
+(PYTORCH_ALLOC_CONF).
 """
 
 import argparse
@@ -32,7 +31,6 @@ from speed_row import Row, measure_update, stand_in_data
 CASES = (("convnet", 1), ("lenet", 10))
 ALLOCATORS = ("", "expandable_segments:True", "large_segment_size_mb:11")
 """The first one is PyTorch's own, pieces are told for it alone; 11 is the least that it takes."""
-REPEATS = 5
 IMAGES = 10_000
 MOST_EVENTS = 1_000_000
 MIB = 2**20
@@ -56,12 +54,10 @@ def main() -> int:
         return 0
     jobs = [(net, ipc, allocator) for net, ipc in CASES for allocator in ALLOCATORS]
     with ThreadPoolExecutor(len(jobs)) as pool:
-        list(pool.map(lambda job: child(*job), jobs))  # kernels are compiled then
-    rows = []
-    for job in jobs:  # one by one: seconds are measured too
-        rows.append(child(*job))
-        write_json(options.out, rows)
-        print("\n".join(in_words(rows[-1])), flush=True)
+        for _ in range(2):  # the first time kernels are compiled, with memory for the trials
+            rows = list(pool.map(lambda job: child(*job), jobs))
+    write_json(options.out, rows)
+    print("\n".join(line for row in rows for line in in_words(row)))
     return 1 if any("failed" in row for row in rows) else 0
 
 
@@ -74,7 +70,7 @@ def in_words(row: dict[str, Any]) -> list[str]:
         f"    {piece['mib']:6.0f} MiB in {piece['number']} on {piece['stream']}: {piece['for']}"
         for piece in row["pieces"]
     ]
-    return [f"{told}: {row['peak_gb']:.3f} GB, {row['fast_s']:.4f} s an update", *pieces]
+    return [f"{told}: {row['peak_gb']:.3f} GB", *pieces]
 
 
 def child(net: str, ipc: int, allocator: str) -> dict[str, Any]:
@@ -89,7 +85,7 @@ def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:
     """An update's peak beyond the data and the real batch, and what it is made of."""
     warnings.simplefilter("ignore", RuntimeWarning)  # γ that random images do not reach
     place = torch.device("cuda")
-    row = Row("fbpc update", net, ipc, repeats=REPEATS, with_plain=False, real_batch=1)
+    row = Row("fbpc update", net, ipc, repeats=1, with_plain=False, real_batch=1)
     data = stand_in_data(row.image_size, row.classes, IMAGES)
     _ = data.fingerprint  # once, before the images move to the device
     data = data.to(place)
@@ -101,8 +97,6 @@ def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:
     events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     return {
         "peak_gb": found["whole_peak_gb"],
-        "fast_s": found["fast_s"],
-        "map_steps": found["map_steps"],
         "pieces": pieces_at_peak(events) if with_pieces else [],
         "device": device_name(place),
         "versions": versions(),

@@ -44,15 +44,18 @@ def tables(results: Path) -> dict[str, str]:
     rows, memory, growing = read("benchmark"), read("memory"), read("scaling")
     rows = [row for row in rows if row["row"]["data"].startswith("cifar10")]
     updates = [row for row in rows if row["what"] == "fbpc update" and row["net"] == "convnet"]
+    profiled = read("memory-profile")
     planned = {name: read(name)["rows"] for name in ("plan", "plan-gpu")}
     return {
         "updates": of_updates(rows).markdown(),
         "headline": of_headline(updates).markdown(),
         "memory": of_memory(memory).markdown(),
+        "pieces": of_pieces(profiled).markdown(),
+        "allocators": of_allocators(profiled).markdown(),
         "growth": of_growth(growing).markdown(),
         "plans": of_plans(planned).markdown(),
         "agreement": of_agreement(read("fast-and-plain")["rows"]).markdown(),
-        "measured": measured_on([*rows, *memory, *growing]),
+        "measured": measured_on([*rows, *memory, *growing, *profiled]),
     }
 
 
@@ -112,6 +115,40 @@ def of_memory(rows: list[Row]) -> TextTable:
         if alone:
             lines.append((*line(f"`{method}`", method, "whole_peak_gb"), NONE))
     return TextTable(("method", *map(str, SIZES), "in the paper"), [lines])
+
+
+def of_pieces(rows: list[Row]) -> TextTable:
+    """What the peak of an update is made of, by stream and by what needed it first."""
+    groups = [
+        [
+            (
+                row["net"],
+                f"{row['ipc']}",
+                f"{piece['mib']:.0f}",
+                f"{piece['number']}",
+                piece["stream"].removeprefix("stream "),
+                f"`{piece['for']}`",
+            )
+            for piece in row["pieces"]
+        ]
+        for row in rows
+        if row["pieces"]
+    ]
+    return TextTable(("network", "ipc", "MiB", "pieces", "stream", "needed first by"), groups)
+
+
+def of_allocators(rows: list[Row]) -> TextTable:
+    """The same peak with other settings of PyTorch's allocator, one a line."""
+    lines = [
+        (
+            row["net"],
+            f"{row['ipc']}",
+            f"`{row['allocator']}`" if row["allocator"] else "as PyTorch has it",
+            words(row, "peak_gb", "{:.3f}"),
+        )
+        for row in rows
+    ]
+    return TextTable(("network", "ipc", "`PYTORCH_ALLOC_CONF`", "GB"), [lines])
 
 
 def of_growth(rows: list[Row]) -> TextTable:
