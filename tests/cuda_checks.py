@@ -12,6 +12,7 @@ from pseudocoreset import DistillSettings, ExpertSettings, distill, load_data, t
 from pseudocoreset.divergences import METHODS
 from pseudocoreset.engine import loop
 from pseudocoreset.engine.streams import Beside
+from pseudocoreset.evaluation import predictive
 from pseudocoreset.experts import train
 from pseudocoreset.nets import convnet, fused, make_net
 from pseudocoreset.posterior import named_protocol, sample_posterior, sample_posteriors
@@ -30,7 +31,7 @@ def plainly() -> None:
 
 
 def results() -> dict[str, torch.Tensor]:
-    """An expert, an update by every method, and a posterior."""
+    """An expert, an update by every method, a posterior, and predictions."""
     data = load_data("digits")
     found = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -46,6 +47,12 @@ def results() -> dict[str, torch.Tensor]:
             found[method] = made.images - start.images
     protocol = named_protocol("paper", epochs=20, every=10, batch=15)
     found["posterior"] = sample_posterior(made, protocol=protocol, device="cuda").params.cpu()
+    net = make_net(NET, **data.shape)
+    images = data.train.images.cuda()
+    assert len(images) > predictive.TEST_BATCH  # a whole batch, and what is left over
+    predictor = predictive.Predictor(net, images, data.normalisation)
+    weights = [net.init(torch.Generator().manual_seed(seed)) for seed in range(2)]
+    found["predictions"] = torch.stack([predictor.logits(each) for each in weights]).cpu()
     return found
 
 

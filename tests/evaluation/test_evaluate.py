@@ -12,7 +12,13 @@ from pseudocoreset import DistillSettings, distill
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.evaluation.metrics import Scores, score
-from pseudocoreset.evaluation.predictive import CPU_BATCH, TEST_BATCH, log_samples_of, logits_of
+from pseudocoreset.evaluation.predictive import (
+    CPU_BATCH,
+    TEST_BATCH,
+    Predictor,
+    log_samples_of,
+    predictor_of,
+)
 from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Protocol, sample_posterior
 from small_world import NET, make_data
@@ -56,7 +62,8 @@ def test_json_has_the_keys_of_the_contract(evaluation, coreset, data):
 def test_seeds_are_posteriors_of_the_same_coreset(evaluation, coreset, data):
     for seed in (0, 1):
         posterior = sample_posterior(coreset, protocol=SHORT, seed=seed, device="cpu")
-        found = score(log_samples_of(posterior, data.test.images), data.test.labels)
+        predictor = predictor_of(posterior, data.test.images)
+        found = score(log_samples_of(posterior, predictor), data.test.labels)
         assert found == evaluation.seeds[seed]
     shifted = evaluate(coreset, data, protocol=SHORT, seeds=1, first_seed=1, device="cpu")
     assert shifted.seeds == evaluation.seeds[1:]
@@ -71,7 +78,7 @@ def test_it_learns(evaluation):
 def test_predictions_are_those_of_modules(coreset, data):
     posterior = sample_posterior(coreset, protocol=SHORT, device="cpu")
     images = data.test.images
-    found = log_samples_of(posterior, images)
+    found = log_samples_of(posterior, predictor_of(posterior, images))
     module = posterior.make_net().build().eval()
     for params, logs in zip(posterior.params, found, strict=True):
         torch.nn.utils.vector_to_parameters(params, module.parameters())
@@ -147,9 +154,12 @@ def test_it_tells_of_its_chains_and_of_its_predictions(coreset, data):
 @pytest.mark.parametrize("norm", ["instance", "batch"])
 def test_images_that_count_for_one_another_are_predicted_together(data, norm):
     net = make_net(f"{NET},norm={norm}", **data.shape)
-    weights = net.init(torch.Generator().manual_seed(0))
     images = torch.cat([data.train.images, data.test.images])
     assert CPU_BATCH < len(images) <= TEST_BATCH
-    expected = net.apply(weights, data.normalisation.apply(images))
-    found = logits_of(net, weights, images, data.normalisation)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert len(images) % CPU_BATCH
+    predictor = Predictor(net, images, data.normalisation)
+    for seed in range(2):
+        weights = net.init(torch.Generator().manual_seed(seed))
+        expected = net.apply(weights, data.normalisation.apply(images))
+        found = predictor.logits(weights)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

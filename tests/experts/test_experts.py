@@ -23,6 +23,7 @@ from pseudocoreset.engine.files import open_tensors, write_json
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.predictive import Predictor
 from pseudocoreset.experts import ExpertSettings, ExpertStore, StoreIdentity, train_experts
 from pseudocoreset.experts import store as store_module
 from pseudocoreset.experts import train as train_module
@@ -473,7 +474,9 @@ def test_memory_for_another_expert_is_twice_what_one_took(
     reserved = iter([5, 15])
     monkeypatch.setattr(train_module, "_reserved", lambda _: next(reserved))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 100))
-    lane = train_module._Lane(store.identity.make_net(), small_data(), store, CPU)
+    net, data = store.identity.make_net(), small_data()
+    predictor = Predictor(net, data.test.images, data.normalisation)
+    lane = train_module._Lane(net, data, predictor, store, CPU)
     lane._device = torch.device("cuda")
     assert lane.leaves_room() == room
 

@@ -10,7 +10,7 @@ from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.metrics import Scores, predictive, reliability, score
-from pseudocoreset.evaluation.predictive import TEST_BATCH, log_samples_of
+from pseudocoreset.evaluation.predictive import TEST_BATCH, log_samples_of, predictor_of
 from pseudocoreset.posterior import Protocol, sample_posteriors
 
 SIGNS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
@@ -79,11 +79,12 @@ def evaluate(
         device=device,
         progress=progress,
     )
+    predictor = predictor_of(posteriors[0], on_device.images)
     scores, samplers = [], []
     bins: dict[str, list[float]] = {}
     with progress.task("predict", sum(map(len, posteriors))) as task:
         for posterior in posteriors:
-            log_samples = log_samples_of(posterior, on_device.images, task)
+            log_samples = log_samples_of(posterior, predictor, task)
             scores.append(score(log_samples, on_device.labels))
             samplers.append({name: posterior.details[name] for name in SIGNS})
             if not bins:

@@ -16,7 +16,7 @@ from pseudocoreset.data.npz import channels_first, read_arrays
 from pseudocoreset.engine.device import choose_device
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.metrics import predictive
-from pseudocoreset.evaluation.predictive import log_samples_of
+from pseudocoreset.evaluation.predictive import log_samples_of, predictor_of
 from pseudocoreset.posterior import Posterior
 
 
@@ -40,7 +40,7 @@ def predict_files(
     parts = [_read(path, posterior) for path in paths]
     names = [name for part_names, _ in parts for name in part_names]
     images = torch.cat([part for _, part in parts]).to(choose_device(device))
-    log_samples = log_samples_of(posterior, images).double()
+    log_samples = log_samples_of(posterior, predictor_of(posterior, images)).double()
     log_mean = predictive(log_samples)
     total = _entropy(log_mean)
     information = (total - _entropy(log_samples).mean(0)).clamp(min=0)

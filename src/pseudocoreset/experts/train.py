@@ -14,7 +14,7 @@ from pseudocoreset.engine.progress import SILENT, Progress, Task
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import Beside
 from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.predictive import accuracy
+from pseudocoreset.evaluation.predictive import Predictor
 from pseudocoreset.experts.store import Claims, ExpertStore, StoreIdentity
 from pseudocoreset.nets import Net, Weights, make_net
 from pseudocoreset.training import SGD, RealImages, Training
@@ -86,10 +86,11 @@ def train_experts(
     if not missing:
         return store
     on_device = data.to(place)
+    predictor = Predictor(network, on_device.test.images, data.normalisation)
     total, done = settings.num * settings.epochs, (settings.num - len(missing)) * settings.epochs
     with progress.task("experts", total, done) as task, store.claims(missing) as claims:
         lanes = _train_side_by_side(
-            lambda: _Lane(network, on_device, store, place),
+            lambda: _Lane(network, on_device, predictor, store, place),
             experts_at_once(len(missing), network, place),
             claims,
             task,
@@ -161,10 +162,18 @@ class _Lane:
     An expert's random numbers follow from its number, whichever lane it is trained in.
     """
 
-    def __init__(self, net: Net, data: ImageData, store: ExpertStore, device: torch.device) -> None:
+    def __init__(
+        self,
+        net: Net,
+        data: ImageData,
+        predictor: Predictor,
+        store: ExpertStore,
+        device: torch.device,
+    ) -> None:
         identity = store.identity
         self._net = net
         self._data = data
+        self._predictor = predictor
         self._store = store
         self._device = device
         self._reserved_before = _reserved(device)
@@ -226,7 +235,7 @@ class _Lane:
                 task.advance(loss=losses[-1], accuracy=share_correct)
             if epoch >= identity.first_epoch:
                 snapshots.append(Weights(*(part.to("cpu", copy=True) for part in training.weights)))
-        score = accuracy(self._net, training.weights, self._data.test, self._data.normalisation)
+        score = self._predictor.accuracy(training.weights, self._data.test.labels)
         figures = {"train_loss": losses, "test_accuracy": score}
         self._store.write(number, snapshots, figures, self._net)
 
