@@ -217,6 +217,33 @@ def test_evaluate_before_there_is_a_coreset(tmp_path):
     assert ensemble["steps"] == 600
 
 
+def test_evaluate_on_several_networks_is_each_of_them_in_turn(tmp_path, monkeypatch):
+    plans = {}
+    of_one = plan.plan_evaluate
+
+    def noted(coreset, data, net, *rest, **options):
+        plans[net] = of_one(coreset, data, net, *rest, **options)
+        return plans[net]
+
+    pages = []
+    monkeypatch.setattr(commands, "plan_evaluate", noted)
+    monkeypatch.setattr(commands, "_seconds_of_a_page", pages.append)
+    monkeypatch.setattr(commands, "seconds_to_start", lambda _: 0.0)
+    nets = ["convnet:width=8", "convnet:width=16"]
+    both = ["--data", "digits", *(part for net in nets for part in ("--net", net))]
+    given = ["--ipc", 1, "--epochs", 20, "--every", 10, "--device", "cpu"]
+    found = planned(tmp_path, "evaluate", *given, common=both)
+    assert list(plans) == nets
+    one, other = plans.values()
+    assert found["parameters"] == {**one.parameters, **other.parameters}
+    assert found["peak_bytes"] == max(one.peak_bytes, other.peak_bytes)
+    assert found["steps"] == one.steps + other.steps
+    in_steps = one.steps * one.step_s + other.steps * other.step_s
+    assert found["steps"] * found["step_s"] == pytest.approx(in_steps)
+    assert found["once_s"] > one.once_s + other.once_s  # and the data that were loaded
+    assert not pages  # a page shows the scores of a coreset's own network alone
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

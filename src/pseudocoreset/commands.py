@@ -5,6 +5,7 @@ import time
 from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import fields, replace
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -285,23 +286,29 @@ def _plan_distill(given: Namespace, data: ImageData) -> Plan:
 
 
 def _plan_evaluate(given: Namespace, data: ImageData) -> Plan:
-    net = _one_net(given)
-    if given.coreset is not None:
-        coreset = foreign.read_coreset(Path(given.coreset), data, net)
-        ends_with_page = net is None and _is_of_a_run(Path(given.coreset))
-    else:  # still to be made: it will be a run's
-        coreset = _random_coreset(data, given.ipc, net)
-        ends_with_page = True
-    planned = plan_evaluate(
-        coreset,
-        data,
-        net,
-        _protocol(given),
-        seeds=given.seeds,
-        split=given.split,
-        device=given.device,
-    )
-    return _with_page(planned, coreset) if ends_with_page else planned
+    nets: list[str | None] = [*as_list(given.net)]
+    plans = []
+    for net in nets or [None]:
+        if given.coreset is None:
+            coreset = _random_coreset(data, given.ipc, net)
+        else:
+            coreset = foreign.read_coreset(Path(given.coreset), data, net)
+        planned = plan_evaluate(
+            coreset,
+            data,
+            net,
+            _protocol(given),
+            seeds=given.seeds,
+            split=given.split,
+            device=given.device,
+        )
+        plans.append(planned)
+    whole = reduce(Plan.then, plans)
+    if given.coreset is None:  # still to be made: it will be a run's
+        ends_with_page = len(plans) == 1
+    else:
+        ends_with_page = not nets and _is_of_a_run(Path(given.coreset))
+    return _with_page(whole, coreset) if ends_with_page else whole
 
 
 _PLANS = {"experts": _plan_experts, "distill": _plan_distill, "evaluate": _plan_evaluate}

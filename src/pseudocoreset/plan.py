@@ -75,6 +75,21 @@ class Plan:
         """The whole time."""
         return self.once_s + self.steps * self.step_s
 
+    def then(self, other: "Plan") -> "Plan":
+        """Both one after the other: the same work for another network."""
+        steps = self.steps + other.steps
+        return replace(
+            self,
+            parameters={**self.parameters, **other.parameters},
+            disk_bytes=self.disk_bytes + other.disk_bytes,
+            peak_bytes=max(self.peak_bytes, other.peak_bytes),
+            once_s=self.once_s + other.once_s,
+            steps=steps,
+            step_s=(self.steps * self.step_s + other.steps * other.step_s) / steps,
+            measured_steps=self.measured_steps + other.measured_steps,
+            notes=list(dict.fromkeys([*self.notes, *other.notes])),
+        )
+
     def as_json(self) -> dict[str, Any]:
         """What `plan --json` writes."""
         return {**asdict(self), "seconds": self.seconds, "versions": versions()}
@@ -293,7 +308,10 @@ def plan_evaluate(
         step_s=epoch_s,
         measured_steps=total(more, 1),
         device=device_name(place),
-        notes=[f"once: predictions of {predicted} samples for {len(images):,} images are in it"],
+        notes=[
+            f"once: predictions of {predicted} samples a network for {len(images):,} images are in "
+            "it"
+        ],
     )
 
 
