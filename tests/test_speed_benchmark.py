@@ -232,6 +232,23 @@ def test_pieces_of_memory_are_those_held_at_the_peak():
     assert largest == first | {"mib": 64.0, "number": 1, "for": "libraries"}
 
 
+@pytest.mark.parametrize("failing", [None, "lenet"])
+def test_a_failure_leaves_the_pieces_that_were_stored(tmp_path, monkeypatch, capsys, failing):
+    def child(net, ipc, allocator):
+        found = {"failed": "no room"} if net == failing else {"peak_gb": 0.5, "pieces": []}
+        return {"net": net, "ipc": ipc, "allocator": allocator, **found}
+
+    file = tmp_path / "profile.json"
+    file.write_text("[]")
+    monkeypatch.setattr(memory_profile, "child", child)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(sys, "argv", ["memory_profile.py", "--out", str(file)])
+    assert memory_profile.main() == (1 if failing else 0)
+    rows = len(memory_profile.CASES) * len(memory_profile.ALLOCATORS)
+    assert len(json.loads(file.read_text())) == (0 if failing else rows)
+    assert ("no room" in capsys.readouterr().out) == bool(failing)
+
+
 def test_pytorch_takes_the_settings_of_the_allocator():
     for allocator in memory_profile.ALLOCATORS[1:]:  # each for good: in a process of its own
         program = f"import torch; torch._C._accelerator_setAllocatorSettings({allocator!r})"
