@@ -14,11 +14,11 @@ import torch
 from pseudocoreset import (
     DistillSettings,
     ExpertSettings,
-    commands,
     distill,
     load_data,
     measure,
     plan,
+    plan_command,
 )
 from pseudocoreset.cli import main
 from pseudocoreset.data import Split
@@ -71,7 +71,7 @@ def test_experts_are_planned_with_as_many_images_scored_at_once_as_then(monkeypa
 def test_what_the_libraries_take_to_begin_is_in_it(tmp_path, monkeypatch):
     begun = measure.seconds_to_start(torch.device("cpu"))
     assert begun > 0.2  # PyTorch alone takes as long
-    monkeypatch.setattr(commands, "seconds_to_start", lambda _: 1000 + begun)
+    monkeypatch.setattr(plan_command, "seconds_to_start", lambda _: 1000 + begun)
     found = planned(tmp_path, "evaluate", "--epochs", 2, "--every", 1, "--seeds", 1)
     assert found["once_s"] > 1000
 
@@ -79,10 +79,10 @@ def test_what_the_libraries_take_to_begin_is_in_it(tmp_path, monkeypatch):
 def test_so_is_the_page_where_one_is_written(tmp_path, monkeypatch):
     digits = load_data("digits")
     coreset = distill(digits, (), DistillSettings("random", ipc=1), net="convnet", device="cpu")
-    assert commands._seconds_of_a_page(coreset) > 0.01  # it is drawn
+    assert plan_command._seconds_of_a_page(coreset) > 0.01  # it is drawn
     drawn = []
     monkeypatch.setattr(
-        commands, "_seconds_of_a_page", lambda coreset: drawn.append(len(coreset)) or 1000
+        plan_command, "_seconds_of_a_page", lambda coreset: drawn.append(len(coreset)) or 1000
     )
 
     def has_a_page(*given, **common):
@@ -226,9 +226,9 @@ def test_evaluate_on_several_networks_is_each_of_them_in_turn(tmp_path, monkeypa
         return plans[net]
 
     pages = []
-    monkeypatch.setattr(commands, "plan_evaluate", noted)
-    monkeypatch.setattr(commands, "_seconds_of_a_page", pages.append)
-    monkeypatch.setattr(commands, "seconds_to_start", lambda _: 0.0)
+    monkeypatch.setattr(plan_command, "plan_evaluate", noted)
+    monkeypatch.setattr(plan_command, "_seconds_of_a_page", pages.append)
+    monkeypatch.setattr(plan_command, "seconds_to_start", lambda _: 0.0)
     nets = ["convnet:width=8", "convnet:width=16"]
     both = ["--data", "digits", *(part for net in nets for part in ("--net", net))]
     given = ["--ipc", 1, "--epochs", 20, "--every", 10, "--device", "cpu"]

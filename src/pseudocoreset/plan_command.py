@@ -1,0 +1,111 @@
+"""The command `plan`: what another command with the same options would take."""
+
+import sys
+import time
+from argparse import Namespace
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pseudocoreset import foreign
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data import ImageData
+from pseudocoreset.distill import distill
+from pseudocoreset.engine.device import choose_device
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertSettings
+from pseudocoreset.given import (
+    NET,
+    is_of_a_run,
+    load,
+    one_net,
+    protocol_of,
+    scored_nets,
+    stores_and_nets,
+    tells_figures,
+)
+from pseudocoreset.measure import seconds_to_start
+from pseudocoreset.options import pick
+from pseudocoreset.plan import Plan, plan_distill, plan_evaluate, plan_experts
+from pseudocoreset.report import RunReport, write_report
+from pseudocoreset.settings import DistillSettings
+
+
+def plan(given: Namespace) -> None:
+    """Say what a command would take."""
+    begun = time.perf_counter()
+    options = getattr(given, given.command)
+    data = load(options)
+    loaded_s = time.perf_counter() - begun
+    if not options.quiet:
+        print(f"pseudocoreset: measuring a few steps of {given.command} ...", file=sys.stderr)
+    planned = _PLANS[given.command](options, data)
+    started_s = seconds_to_start(choose_device(options.device))
+    planned = replace(planned, once_s=planned.once_s + started_s + loaded_s)
+    if options.json is not None:
+        write_json(Path(options.json), planned.as_json())
+    if tells_figures(options):
+        print(planned.in_words())
+
+
+def _random_coreset(data: ImageData, ipc: int, net: str | None = None) -> Pseudocoreset:
+    settings = DistillSettings(method="random", ipc=ipc)
+    return distill(data, settings=settings, net=net, device="cpu")
+
+
+def _with_page(planned: Plan, coreset: Pseudocoreset) -> Plan:
+    """The plan of a command that ends with the page of a run of such a coreset."""
+    return replace(planned, once_s=planned.once_s + _seconds_of_a_page(coreset))
+
+
+def _seconds_of_a_page(coreset: Pseudocoreset) -> float:
+    """The time of one with its images, curves of two updates and no scores."""
+    curves = [{"update": number, "loss_x": 1.0, "loss_u": 1.0} for number in (1, 2)]
+    begun = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        write_report(Path(folder, "report.html"), "", [RunReport("", coreset, curves, {}, None)])
+    return time.perf_counter() - begun
+
+
+def _plan_experts(given: Namespace, data: ImageData) -> Plan:
+    if given.from_replay is not None:
+        raise UserError("--from-replay trains nothing that could be planned: leave it out.")
+    net = one_net(given) or NET
+    return plan_experts(data, net, pick(ExpertSettings, given), device=given.device)
+
+
+def _plan_distill(given: Namespace, data: ImageData) -> Plan:
+    stores, nets = stores_and_nets(given, data)
+    settings = pick(DistillSettings, given)
+    planned = plan_distill(data, stores, settings, nets=nets, device=given.device)
+    return _with_page(planned, _random_coreset(data, settings.ipc))
+
+
+def _plan_evaluate(given: Namespace, data: ImageData) -> Plan:
+    plans = []
+    for net in scored_nets(given):
+        if given.coreset is None:
+            coreset = _random_coreset(data, given.ipc, net)
+        else:
+            coreset = foreign.read_coreset(Path(given.coreset), data, net)
+        planned = plan_evaluate(
+            coreset,
+            data,
+            net,
+            protocol_of(given),
+            seeds=given.seeds,
+            split=given.split,
+            device=given.device,
+        )
+        plans.append(planned)
+    whole = reduce(Plan.then, plans)
+    if given.coreset is None:  # still to be made: it will be a run's
+        ends_with_page = len(plans) == 1
+    else:
+        ends_with_page = given.net is None and is_of_a_run(Path(given.coreset))
+    return _with_page(whole, coreset) if ends_with_page else whole
+
+
+_PLANS = {"experts": _plan_experts, "distill": _plan_distill, "evaluate": _plan_evaluate}
