@@ -40,7 +40,13 @@ def made(cell: Cell, accuracy: float, nll: float = 1.0, kim: float | None = None
     content |= {
         "seeds": [scores] * 5,
         "samplers": [{"seed": seed} for seed in range(5)],
-        "protocol": {"sampler": "sghmc", "epochs": 50, "temperature": 0.001, "weight_decay": 0.1},
+        "protocol": {
+            "sampler": "sghmc",
+            "epochs": 50,
+            "dsa": "on",
+            "temperature": 0.001,
+            "weight_decay": 0.1,
+        },
         "coreset": {"images": 10 * size, "config": {"steps": 1000}},
         "experts": {"num": 20, "epochs": 30, "fingerprint": "f"} if cell.recipe else None,
         "fingerprints": [f"{cell.file_name} by hand"],
@@ -209,6 +215,7 @@ def test_everything_is_rendered_from_the_stored_cells(tmp_path):
     assert "60.00 ± 0.10" in page
     assert "scored on 5,000 held-out training images" in page
     assert "(nor is SGHMC augmented)" in page
+    assert "epochs a chain: 50, augmented as the set was made." in page
     assert "100 images: temperature 1.0 × 10⁻³, weight decay 0.1" in page
     assert page.endswith("This and that.\n")
     readme = texts[tmp_path / "README.md"]

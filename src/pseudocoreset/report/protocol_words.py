@@ -102,11 +102,13 @@ def protocol_sentence(protocol: dict[str, Any]) -> str:
         ("chains", "chains a seed: {}"),
         ("epochs", "epochs a chain: {}"),
         ("every", "a sample every {}"),
-        ("dsa", "augmentation {}"),
     ):
         unused = (key == "friction" and sampler == "sgld") or (key == "every" and sampler == "map")
         if key in protocol and not unused:
             parts.append(words.format(protocol[key]))
+    if "dsa" in protocol:
+        on = protocol["dsa"] == "on"
+        parts.append("augmented as the set was made" if on else "not augmented")
     scored = ""
     if protocol.get("images"):
         scored = f"; scored on {protocol['images']:,} images of the {protocol.get('split')} split"

@@ -214,7 +214,7 @@ def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:
     return [
         "### Coresets to use\n",
         f"In `{out.name}/coresets`, half precision, with accuracy % / NLL / NLL of Kim et al.; "
-        f"`pseudocoreset evaluate {out.name}/coresets/FILE --data SPEC` gives the "
-        "same figures on the same device.\n",
+        f"`pseudocoreset evaluate {out.name}/coresets/FILE --data SPEC` gives them "
+        "again within their deviations: rounding differs a little, and chains part from there.\n",
         "".join(rows),
     ]
