@@ -24,12 +24,7 @@ class FunctionPosterior(NamedTuple):
 
     def sample(self, number: int, generator: torch.Generator) -> Float[Tensor, "s m k"]:
         """mean + variance^½ ε, with ε standard Gaussian."""
-        noise = torch.randn(
-            (number, *self.mean.shape),
-            generator=generator,
-            device=self.mean.device,
-            dtype=self.mean.dtype,
-        )
+        noise = self.mean.new_empty((number, *self.mean.shape)).normal_(generator=generator)
         return self.mean + self.variance.sqrt() * noise
 
 

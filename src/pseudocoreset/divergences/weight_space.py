@@ -144,8 +144,7 @@ def around(
     mean: Float[Tensor, " p"], std: float, generator: torch.Generator
 ) -> Float[Tensor, " p"]:
     """μ + σ ε, with ε standard Gaussian."""
-    noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
-    return mean + std * noise
+    return mean + std * torch.empty_like(mean).normal_(generator=generator)
 
 
 def draw_entries(draw: Draw) -> State:
