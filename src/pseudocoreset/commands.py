@@ -32,8 +32,8 @@ from pseudocoreset.report.tensorboard import Curves, require_tensorboard, write_
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import PICTURES, Scope, chosen_cells, chosen_names
 from pseudocoreset.reproduce.measure_cell import ReproduceSettings, Work
-from pseudocoreset.reproduce.page import markdown_of, rendered
-from pseudocoreset.reproduce.pictures import draw_pictures
+from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
+from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures
 from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.settings import DistillSettings
 
@@ -212,6 +212,8 @@ def reproduce(given: Namespace) -> None:
     if PICTURES in names:
         for line in draw_pictures(out, scope):
             say(line)
+    for of_results in scopes(out):
+        draw_chart(out, of_results)
     for path, text in rendered(out).items():
         write_text(path, text)
         say(f"{path}: written")

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from made_cells import made
 from pseudocoreset import recipes
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
 from pseudocoreset.reproduce.compare import nll_verdict, verdict
 from pseudocoreset.reproduce.page import MARK, page_path, readme_block, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured, write_measured
+from pseudocoreset.reproduce.stored import Measured, write_measured
 from pseudocoreset.reproduce.tables import (
     dsa_table,
     headline,
@@ -28,43 +29,6 @@ from pseudocoreset.reproduce.time_spent import TimeSpent
 
 ROOT = Path(__file__).parent.parent.parent
 CIFAR10 = Scope("cifar10")
-
-
-def made(cell: Cell, accuracy: float, nll: float = 1.0, kim: float | None = None, std=0.1):
-    """A cell as if measured; accuracy and its spread in per cent."""
-    scores = {"accuracy": accuracy / 100, "nll": nll, "nll_kim": nll if kim is None else kim}
-    content = {**scores, "ece": 0.02, "brier": 0.5}
-    spreads = {"accuracy": std / 100, "nll": 0.01, "nll_kim": 0.01, "ece": 0.0, "brier": 0.0}
-    content |= {f"{name}_std": value for name, value in spreads.items()}
-    size = cell.ipc or 5000
-    content |= {
-        "seeds": [scores] * 5,
-        "samplers": [{"seed": seed} for seed in range(5)],
-        "protocol": {
-            "sampler": "sghmc",
-            "epochs": 50,
-            "dsa": "on",
-            "temperature": 0.001,
-            "weight_decay": 0.1,
-        },
-        "coreset": {"images": 10 * size, "config": {"steps": 1000}},
-        "experts": {"num": 20, "epochs": 30, "fingerprint": "f"} if cell.recipe else None,
-        "fingerprints": [f"{cell.file_name} by hand"],
-        "duration": {
-            "experts_s": 600.0,
-            "experts_whole": True,
-            "distill_s": 50.0,
-            "evaluate_s": 10.0,
-            "whole": True,
-        },
-        "device": "a device",
-        "by_paper": None,
-    }
-    if cell.method != "full":
-        plain = {"accuracy": accuracy / 100 - 0.03, "nll": nll + 0.5, "nll_kim": nll + 0.7}
-        kept = {name: content[name] for name in SCORE_KEYS}
-        content["by_paper"] = {**kept, **plain}
-    return Measured(cell, content)
 
 
 def fbpc(ipc=10, recipe="paper", table="table1"):

@@ -9,7 +9,7 @@ from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import FULL, SIZES, TABLES, Cell, Scope
-from pseudocoreset.reproduce.pictures import picture_path
+from pseudocoreset.reproduce.pictures import chart_path, picture_path
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import Measured, measured_cells
 from pseudocoreset.reproduce.tables import (
@@ -134,6 +134,10 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     parts = [f"## {scope.data}{size}, scored on {on}\n"]
     parts += _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
     parts += [f"### Table 1: {TABLES['table1']}\n", table1(found["table1"], scope).markdown()]
+    chart = chart_path(out, scope)
+    if chart.exists():
+        words = "Accuracy by method and images per class, ours and the paper's"
+        parts.append(f"![{words}]({_place(chart, out, results)})\n")
     sentences = order_sentences(found["table1"], scope)
     if sentences:
         parts.append("".join(f"- {sentence}\n" for sentence in sentences))
@@ -182,10 +186,14 @@ def _picture_parts(out: Path, scope: Scope, results: str) -> list[str]:
     for ipc in SIZES:
         picture = picture_path(out, scope, ipc)
         if picture.exists():
-            place = (Path(results) / picture.relative_to(out)).as_posix()
             words = _pictured(out, scope, ipc)
-            parts.append(f"{words}:\n\n![{words}]({place})\n")
+            parts.append(f"{words}:\n\n![{words}]({_place(picture, out, results)})\n")
     return ["### Pictures: the images of the FBPC coresets\n", *parts] if parts else []
+
+
+def _place(picture: Path, out: Path, results: str) -> str:
+    """Where a picture is, seen from the page."""
+    return (Path(results) / picture.relative_to(out)).as_posix()
 
 
 def _pictured(out: Path, scope: Scope, ipc: int) -> str:

@@ -1,7 +1,9 @@
-"""The images of the FBPC coresets, as the paper's appendix shows them."""
+"""The images of the FBPC coresets, as the paper's appendix shows them; and a chart of Table 1."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
@@ -9,9 +11,13 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.files import whole_file
 from pseudocoreset.reproduce.cells import SIZES, Scope
 from pseudocoreset.reproduce.shipped import shipped_path
+from pseudocoreset.reproduce.stored import measured_cells
 
-KEY = "coreset"
-"""Under this name a picture says which coreset it shows."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CORESET, POINTS = "coreset", "points"
+"""Under these names a picture says which coreset it shows, and a chart what its points are."""
 
 
 def picture_path(out: Path, scope: Scope, ipc: int) -> Path:
@@ -27,26 +33,39 @@ def draw_pictures(out: Path, scope: Scope) -> Iterator[str]:
             yield f"{picture.name}: no coreset yet (table1's fbpc/{ipc} on all training images)"
             continue
         coreset = Pseudocoreset.load(stored)
-        if _shows(picture, coreset):
+        if shown_by(picture, CORESET) == coreset.fingerprint:
             yield f"{picture}: drawn before"
             continue
-        _draw(coreset, picture)
+        from pseudocoreset.report.images import coreset_grid  # matplotlib takes a second to import
+
+        _store(coreset_grid(coreset), picture, {CORESET: coreset.fingerprint})
         yield f"{picture}: drawn"
 
 
-def _shows(picture: Path, coreset: Pseudocoreset) -> bool:
-    if not picture.exists():
-        return False
+def chart_path(out: Path, scope: Scope) -> Path:
+    """Where the chart of Table 1 is."""
+    return out / "pictures" / f"{scope.label}-table1.png"
+
+
+def draw_chart(out: Path, scope: Scope) -> None:
+    """Draw Table 1 anew where there is something of it, and other figures than those drawn."""
+    from pseudocoreset.reproduce.chart import accuracy_chart, points_of
+
+    points = points_of(measured_cells(out, scope, "table1"), scope)
+    chart, shows = chart_path(out, scope), json.dumps(points)
+    if points and shown_by(chart, POINTS) != shows:
+        _store(accuracy_chart(points), chart, {POINTS: shows})
+
+
+def shown_by(picture: Path, key: str) -> str | None:
+    """What a picture says that it shows; None where there is no picture."""
     try:
         with Image.open(picture) as image:
-            return bool(image.info.get(KEY) == coreset.fingerprint)
-    except OSError:  # no picture: draw it again
-        return False
+            return image.info.get(key)
+    except OSError:
+        return None
 
 
-def _draw(coreset: Pseudocoreset, picture: Path) -> None:
-    from pseudocoreset.report.images import coreset_grid  # matplotlib takes a second to import
-
-    figure = coreset_grid(coreset)
+def _store(figure: "Figure", picture: Path, shows: dict[str, str]) -> None:
     with whole_file(picture) as part:
-        figure.savefig(part, format="png", dpi=figure.dpi, metadata={KEY: coreset.fingerprint})
+        figure.savefig(part, format="png", dpi=figure.dpi, metadata=shows)
