@@ -45,6 +45,7 @@ def tables(results: Path) -> dict[str, str]:
     rows = [row for row in rows if row["row"]["data"].startswith("cifar10")]
     updates = [row for row in rows if row["what"] == "fbpc update" and row["net"] == "convnet"]
     profiled = read("memory-profile")
+    agreement = read("fast-and-plain")
     planned = {name: read(name)["rows"] for name in ("plan", "plan-gpu")}
     return {
         "updates": of_updates(rows).markdown(),
@@ -54,8 +55,17 @@ def tables(results: Path) -> dict[str, str]:
         "allocators": of_allocators(profiled).markdown(),
         "growth": of_growth(growing).markdown(),
         "plans": of_plans(planned).markdown(),
-        "agreement": of_agreement(read("fast-and-plain")["rows"]).markdown(),
-        "measured": measured_on([*rows, *memory, *growing, *profiled]),
+        "agreement": of_agreement(agreement["rows"]).markdown(),
+        "measured": measured_on(
+            {
+                "benchmark": rows,
+                "memory": memory,
+                "memory-profile": profiled,
+                "scaling": growing,
+                "fast-and-plain": [agreement],
+                **planned,
+            }
+        ),
     }
 
 
@@ -169,21 +179,22 @@ def of_growth(rows: list[Row]) -> TextTable:
 
 
 def of_plans(found: dict[str, list[Row]]) -> TextTable:
-    header = ("command", "on", "planned, s", "took, s", "planned / took")
+    """Time, and what was planned over what was: of time, memory, and the experts' disk."""
+    forms = {
+        "planned, s": ("planned_s", "{:.1f}"),
+        "took, s": ("took_s", "{:.1f}"),
+        "planned / took": ("ratio", "{:.2f}"),
+        "memory": ("memory_ratio", "{:.2f}"),
+        "disk": ("disk_ratio", "{:.2f}"),
+    }
     groups = [
         [
-            (
-                f"`{row['command']}`",
-                row["plan"]["device"],
-                f"{row['planned_s']:.1f}",
-                f"{row['took_s']:.1f}",
-                f"{row['ratio']:.2f}",
-            )
+            (row["setting"], f"`{row['command']}`", row["plan"]["device"], *shaped(row, forms))
             for row in rows
         ]
         for rows in found.values()
     ]
-    return TextTable(header, groups)
+    return TextTable(("setting", "command", "on", *forms), groups)
 
 
 def of_agreement(rows: list[Row]) -> TextTable:
@@ -207,14 +218,19 @@ def words(row: Row, name: str, form: str) -> str:
     return NONE if value is None else form.format(value)
 
 
-def measured_on(rows: list[Row]) -> str:
-    devices = sorted({row["device"] for row in rows})
-    torches = sorted({row["versions"]["torch"] for row in rows})
-    codes = sorted({row["versions"]["code"] for row in rows})
-    return (
-        f"Times and memory are from {', '.join(devices)} with PyTorch {', '.join(torches)}; the\n"
-        f"digest of the package's code was {', '.join(codes)}.\n"
-    )
+def measured_on(found: dict[str, list[Row]]) -> str:
+    """Of each file, the device, PyTorch, and the digests of the package's code."""
+    lines = []
+    for name, rows in found.items():
+        told = [row.get("plan", row) for row in rows]
+        of_rows = [
+            sorted({row["device"] for row in told}),
+            [f"PyTorch {torch}" for torch in sorted({row["versions"]["torch"] for row in told})],
+            [f"code {code}" for code in sorted({row["versions"]["code"] for row in told})],
+        ]
+        where = ", ".join(part for parts in of_rows for part in parts)
+        lines.append(f"- [{name}.json](../results/{name}.json): {where}\n")
+    return "".join(lines)
 
 
 if __name__ == "__main__":
