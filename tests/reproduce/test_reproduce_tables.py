@@ -81,7 +81,15 @@ def test_scores_by_the_papers_protocol_have_a_table_of_their_own(tmp_path):
     assert "not measured" not in text
     for measured in found.values():
         write_measured(measured.cell.path(tmp_path, CIFAR10), measured)
-    assert text in results_page(tmp_path, tmp_path / "results.md")
+    page = results_page(tmp_path, tmp_path / "results.md")
+    assert text in page
+    assert "### DSA by the paper's protocol" not in page
+    plain = made(fbpc(table="dsa"), 52.0)
+    write_measured(plain.cell.path(tmp_path, CIFAR10), plain)
+    page = results_page(tmp_path, tmp_path / "results.md")
+    again = page[page.index("### DSA by the paper's protocol") :]
+    assert "49.00 ± 0.10 (paper 55.07 ± 1.30: missed)" in line_of(again, "FBPC (no DSA)")
+    assert "60.00 ± 0.10 (paper 62.33 ± 0.34: missed)" in line_of(again, "FBPC (DSA)")
 
 
 def test_table1_shows_ours_beside_the_papers_and_marks_the_difference():

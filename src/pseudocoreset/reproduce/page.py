@@ -14,6 +14,7 @@ from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import Measured, measured_cells
 from pseudocoreset.reproduce.tables import (
     Found,
+    by_paper,
     dsa_table,
     headline,
     order_sentences,
@@ -141,14 +142,18 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     sentences = order_sentences(found["table1"], scope)
     if sentences:
         parts.append("".join(f"- {sentence}\n" for sentence in sentences))
-    by_paper = table1_by_paper(found["table1"], scope)
-    if by_paper is not None:
-        parts += ["### Table 1 by the paper's protocol: the same coresets, its noise, no prior\n"]
-        parts += [by_paper.markdown()]
+    same = "by the paper's protocol: the same coresets, its noise, no prior"
+    table1_again = table1_by_paper(found["table1"], scope)
+    if table1_again is not None:
+        parts += [f"### Table 1 {same}\n", table1_again.markdown()]
     parts += [
         f"### DSA: {TABLES['dsa']}\n",
         dsa_table(found["dsa"], found["table1"], scope).markdown(),
     ]
+    without = by_paper(found["dsa"])
+    if without:
+        again = dsa_table(without, by_paper(found["table1"]), scope)
+        parts += [f"### DSA {same}\n", again.markdown()]
     return parts + _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
 
 

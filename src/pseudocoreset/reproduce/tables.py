@@ -56,10 +56,15 @@ def table1(found: Found, scope: Scope) -> TextTable:
     return _by_size(rows_of("table1", found, scope), found, scope)
 
 
-def table1_by_paper(found: Found, scope: Scope) -> TextTable | None:
-    """The same of what was measured, scored by the paper's protocol; None where nothing was."""
+def by_paper(found: Found) -> dict[Cell, Measured]:
+    """The same cells as scored by the paper's protocol, those that were."""
     of_paper = {cell: measured.by_paper for cell, measured in found.items()}
-    scored = {cell: measured for cell, measured in of_paper.items() if measured is not None}
+    return {cell: measured for cell, measured in of_paper.items() if measured is not None}
+
+
+def table1_by_paper(found: Found, scope: Scope) -> TextTable | None:
+    """Table 1 of what was measured by the paper's protocol; None where nothing was."""
+    scored = by_paper(found)
     return _by_size(scored, scored, scope) if scored else None
 
 
