@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+import plan_check
 from pseudocoreset import (
     DistillSettings,
     ExpertSettings,
@@ -287,6 +288,34 @@ def test_one_slow_step_is_enough_on_a_cpu(monkeypatch, device, enough):
 def test_what_is_done_once_is_no_part_of_a_step():
     assert seconds_a_step((10, 3.0), (30, 5.0)) == pytest.approx(0.1)
     assert seconds_a_step((10, 3.0), (30, 2.0)) == pytest.approx(2 / 30)
+
+
+@pytest.mark.parametrize(
+    ("took", "code"),
+    [((10.0, 100), 0), ((16.0, 100), 1), ((10.0, 160), 1), ((10.0, 60), 1)],
+    ids=["as planned", "slower", "more memory", "less memory"],
+)
+def test_the_check_of_plans_compares_time_memory_and_disk(tmp_path, monkeypatch, took, code):
+    def run(device, command, *arguments):
+        given = [str(argument) for argument in arguments]
+        if command == "plan":
+            figures = {"seconds": 10.0, "peak_bytes": 100, "disk_bytes": 50}
+            Path(given[given.index("--json") + 1]).write_text(json.dumps(figures))
+        elif command == "experts":
+            store = Path(given[given.index("--out") + 1], "one")
+            store.mkdir(parents=True)
+            (store / "snapshots").write_bytes(bytes(40))
+        return took
+
+    monkeypatch.setattr(plan_check, "run", run)
+    file = tmp_path / "plan.json"
+    monkeypatch.setattr(sys, "argv", ["plan_check.py", "--out", str(file)])
+    assert plan_check.main() == code
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["command"] for row in rows] == ["experts", "distill", "evaluate"] * 3
+    assert [row["disk_ratio"] for row in rows] == [1.25, None, None] * 3
+    for row in rows:
+        assert (row["ratio"], row["memory_ratio"]) == (10.0 / took[0], 100 / took[1])
 
 
 @pytest.mark.slow
