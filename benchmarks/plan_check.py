@@ -91,6 +91,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help="a minute of the whole job")
     parser.add_argument("--work", type=Path, help="a new folder, where experts and run are kept")
     options = parser.parse_args()
+    if options.short and options.data == "digits":
+        parser.error("--short is for other data: digits are done in minutes")
     if options.work is not None and options.work.exists():
         parser.error(f"--work {options.work} is there, and what it holds would not be made again")
     return options

@@ -183,9 +183,9 @@ def of_plans(found: dict[str, list[Row]]) -> TextTable:
     forms = {
         "planned, s": ("planned_s", "{:.1f}"),
         "took, s": ("took_s", "{:.1f}"),
-        "planned / took": ("ratio", "{:.2f}"),
-        "memory": ("memory_ratio", "{:.2f}"),
-        "disk": ("disk_ratio", "{:.2f}"),
+        "time: planned / taken": ("ratio", "{:.2f}"),
+        "memory: planned / taken": ("memory_ratio", "{:.2f}"),
+        "disk: planned / taken": ("disk_ratio", "{:.2f}"),
     }
     groups = [
         [

@@ -318,6 +318,13 @@ def test_the_check_of_plans_compares_time_memory_and_disk(tmp_path, monkeypatch,
         assert (row["ratio"], row["memory_ratio"]) == (10.0 / took[0], 100 / took[1])
 
 
+def test_the_check_of_plans_refuses_what_it_would_not_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plan_check.py", "--short", "--out", str(tmp_path / "p")])
+    with pytest.raises(SystemExit, match="2"):
+        plan_check.main()
+    assert "--short is for other data" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_within_a_factor_of_what_then_happens(tmp_path):
     command = [sys.executable, str(SCRIPT), "--out", str(tmp_path / "plan.json")]
