@@ -178,7 +178,7 @@ class PlainUpdates:
         images = coreset.images.detach().requires_grad_()
         views = [changed(images, change) for change in changes]
         if isotropic:
-            variances = [torch.ones((), device=context.device).expand(len(views))] * 2
+            variances = [torch.ones((), device=context.device)] * 2
         else:
             number, beside = settings.covariance_steps * settings.real_batch, self._beside(rng)
             order = torch.randint(
@@ -187,16 +187,13 @@ class PlainUpdates:
             real = (context.real({}, index) for index in order.split(settings.real_batch))
             own = (coreset for _ in range(settings.covariance_steps))
             variances = [
-                self._variance(self.expert, views, settings.lr_x, real, beside),
-                self._variance(self.student, views, settings.lr_u, own, rng),
+                self._variance(self.expert, coreset, settings.lr_x, real, beside),
+                self._variance(self.student, coreset, settings.lr_u, own, rng),
             ]
         losses = []
         for module, variance in zip((self.expert, self.student), variances, strict=True):
             losses.append(
-                sum(
-                    self._likelihood(module(view), psi, coreset.labels, rng)
-                    for view, psi in zip(views, variance, strict=True)
-                )
+                sum(self._likelihood(module(view), variance, coreset.labels, rng) for view in views)
                 / len(views)
             )
         (gradient,) = torch.autograd.grad(losses[0] - losses[1], images)
@@ -218,17 +215,19 @@ class PlainUpdates:
                 float(total)  # where it would be compared with γ
                 total = 0.0
 
-    def _variance(self, start: nn.Module, views, lr: float, batches, rng: Rng) -> list[Tensor]:
-        """Of the outputs at each view, over SGD steps from `start`."""
+    def _variance(
+        self, start: nn.Module, coreset: Points, lr: float, batches: Iterable[Any], rng: Rng
+    ) -> Tensor:
+        """Of the outputs over SGD steps from `start`, each under an augmentation of its own."""
         self.walker.load_state_dict(start.state_dict())
         optimiser = torch.optim.SGD(self.walker.parameters(), lr=lr)
-        outputs = [[] for _ in views]
+        outputs = []
         for images, labels in batches:
             step(self.walker, optimiser, augmented(images, self.context.augmentation, rng), labels)
             with torch.no_grad():
-                for kept, view in zip(outputs, views, strict=True):
-                    kept.append(self.walker(view))
-        return [torch.stack(kept).var(0, correction=0) for kept in outputs]
+                view = augmented(coreset.images, self.context.augmentation, rng)
+                outputs.append(self.walker(view))
+        return torch.stack(outputs).var(0, correction=0)
 
     def _likelihood(self, mean: Tensor, variance: Tensor, labels: Tensor, rng: Rng) -> Tensor:
         samples = self.context.settings.samples

@@ -7,8 +7,9 @@ numbers in the package's order, so that one seed gives both the same update:
 1. which images of the coreset (a permutation, where the batch is smaller than the coreset);
 2. the siamese augmentations; 3. (on the host) the expert; 4. the init of θ_u;
 5. for each ten Adam steps an order of the coreset (again where it has batches), and for each step
-   an augmentation; 6. an order of the real images, and an augmentation for each of the K steps;
-7. the same on the coreset; 8. ε_x for each augmentation, then ε_u.
+   an augmentation; 6. an order of the real images, and for each of the K steps an augmentation of
+   its batch and one of the points; 7. the same on the coreset; 8. ε_x for each augmentation of 2.,
+   then ε_u.
 """
 
 import math
@@ -25,10 +26,10 @@ from pseudocoreset.nets import Net, Weights
 
 @dataclass
 class Side:
-    """One of the two posteriors: θ as a module, Ψ̂ and ε for each augmentation."""
+    """One of the two posteriors: θ as a module, Ψ̂, and ε for each augmentation."""
 
     module: nn.Module
-    psi: list[Tensor]
+    psi: Tensor
     noise: list[Tensor]
 
 
@@ -47,10 +48,10 @@ class SlowUpdate:
     def loss(self, side: Side, images: Tensor, labels: Tensor) -> Tensor:
         """1/S Σ_s −log p(ỹ | μ̂ + Ψ̂^½ ε), mean over the points, mean over augmentations."""
         total = torch.zeros((), dtype=images.dtype)
-        for draw, psi, noise in zip(self.draws, side.psi, side.noise, strict=True):
+        for draw, noise in zip(self.draws, side.noise, strict=True):
             mean = side.module(self.context.augmentation.apply(images, draw))
             for epsilon in noise:
-                log_p = torch.log_softmax(mean + psi.sqrt() * epsilon, 1)
+                log_p = torch.log_softmax(mean + side.psi.sqrt() * epsilon, 1)
                 if labels.ndim == 1:
                     likelihood = log_p[torch.arange(len(labels)), labels]
                 else:
@@ -102,19 +103,18 @@ def slow_update(
         for _ in range(settings.draws)
     ]
     points = images[chosen] if points is None else points
-    views = [context.augmentation.apply(points, draw) for draw in draws]
     first, last = settings.from_epoch, settings.to_epoch
     x = _module(context.net, context.experts.draw(first, rng, images.device, last), dtype)
     u, map_steps = _map_solution(context, coreset, in_batches, generator)
     if isotropic:
-        psi_x = psi_u = [torch.ones(len(chosen), context.net.classes, dtype=dtype) for _ in draws]
+        psi_x = psi_u = torch.ones(len(chosen), context.net.classes, dtype=dtype)
     else:
-        psi_x = _variance(
-            context, x, views, settings.lr_x, _real_batches(context, dtype, rng.beside())
-        )
+        beside = rng.beside()
+        batches = _real_batches(context, dtype, beside)
+        psi_x = _variance(context, x, points, settings.lr_x, batches, beside)
         order = torch.randperm(size, generator=generator) if in_batches else None
         batches = _coreset_batches(context, coreset, order, rng)
-        psi_u = _variance(context, u, views, settings.lr_u, batches)
+        psi_u = _variance(context, u, points, settings.lr_u, batches, rng)
     shape = (settings.samples, len(chosen), context.net.classes)
     noise = [torch.randn(shape, generator=generator, dtype=dtype) for _ in range(2 * len(draws))]
     sides = Side(x, psi_x, noise[: len(draws)]), Side(u, psi_u, noise[len(draws) :])
@@ -199,19 +199,15 @@ def _coreset_batches(context, coreset, order, rng):
         yield context.augmentation(coreset.images[index], rng.device), coreset.labels[index]
 
 
-def _variance(context, start, views, lr, batches) -> list[Tensor]:
-    """diag(1/K Σ g² − (1/K Σ g)²) over θ^(1) … θ^(K), at each augmentation of the points."""
+def _variance(context, start, points, lr, batches, rng) -> Tensor:
+    """diag(1/K Σ g² − (1/K Σ g)²) over θ^(1) … θ^(K), each with its own augmentation."""
     module = _copy(context.net, start)
     optimiser = torch.optim.SGD(module.parameters(), lr=lr)
-    outputs: list[list[Tensor]] = [[] for _ in views]
+    outputs: list[Tensor] = []
     for images, labels in batches:
         _step(module.train(), optimiser, images, labels)
         # Each θ^(k) is kept as a constant of its own: the next step changes the module in place.
         frozen = _copy(context.net, module).requires_grad_(False).eval()
-        for kept, view in zip(outputs, views, strict=True):
-            kept.append(frozen(view).double())
-    variances = []
-    for kept in outputs:
-        steps = torch.stack(kept)
-        variances.append((steps.square().mean(0) - steps.mean(0).square()).to(views[0].dtype))
-    return variances
+        outputs.append(frozen(context.augmentation(points, rng.device)).double())
+    steps = torch.stack(outputs)
+    return (steps.square().mean(0) - steps.mean(0).square()).to(points.dtype)

@@ -27,10 +27,11 @@ class FBPC:
 
     with means and covariances by equation `mu_and_Psi`: μ̂ = g_sg(θ)(u) at a MAP solution θ of the
     real data (an expert's snapshot) or of the coreset, and Ψ̂ the variance, without gradient, of
-    the outputs over K more steps from there. `isotropic` takes Ψ̂ = 1 and no steps.
+    the outputs over K more steps from there, each seeing u under an augmentation of its own.
+    `isotropic` takes Ψ̂ = 1 and no steps.
 
-    Both posteriors see u under the same augmentation. A coreset of more than `batch` images is
-    updated `batch` images at a time.
+    The means of both posteriors see u under the same augmentations. A coreset of more than
+    `batch` images is updated `batch` images at a time.
     """
 
     def __init__(self, context: Context, isotropic: bool = False) -> None:
@@ -55,19 +56,19 @@ class FBPC:
 
         index = inner.draw_batch()
         batch = coreset if index is None else Points(*(part[index] for part in coreset))
-        draws, points = inner.draw_augmentations(batch.images)
+        draws = inner.draw_augmentations(batch.images)
         theta_x = self._experts.draw(
             settings.from_epoch, rng, self._context.device, settings.to_epoch
         )
         if self._isotropic:
             solution = inner.solver.solve(coreset)
-            unit = points.new_ones((*points.shape[:2], self._context.net.classes))
+            unit = batch.images.new_ones((len(batch.images), self._context.net.classes))
             variance_x, variance_u = unit, unit
         else:
             with inner.beside:
-                variance_x = inner.variance_on_real_data(theta_x, points)
+                variance_x = inner.variance_on_real_data(theta_x, batch.images)
             solution = inner.solver.solve(coreset)
-            variance_u = inner.variance_on_coreset(solution.weights, points, coreset)
+            variance_u = inner.variance_on_coreset(solution.weights, batch.images, coreset)
             inner.beside.wait()
         theta_u = solution.weights
         found = inner.estimate(batch, draws, (theta_x, variance_x), (theta_u, variance_u))
@@ -122,16 +123,12 @@ class _Inner:
         """Which images this update moves; None for all."""
         return None if self._batch is None else random_order(self._size, self.rng)[: self._batch]
 
-    def draw_augmentations(
-        self, images: Float[Tensor, "b c h w"]
-    ) -> tuple[list[Draw], Float[Tensor, "d b c h w"]]:
-        """The siamese draws of this update, and the images under each."""
-        augmentation, generator = self._context.augmentation, self.rng.device
-        draws = [
-            augmentation.draw(len(images), images.shape[-1], generator)
+    def draw_augmentations(self, images: Float[Tensor, "b c h w"]) -> list[Draw]:
+        """The siamese draws of this update."""
+        return [
+            self._context.augmentation.draw(len(images), images.shape[-1], self.rng.device)
             for _ in range(self._context.settings.draws)
         ]
-        return draws, torch.stack([augmentation.apply(images, draw) for draw in draws])
 
     def variance_on_real_data(self, theta: Weights, points: Tensor) -> Tensor:
         """Ψ̂_x: K steps on batches of the real data."""
@@ -183,12 +180,13 @@ class _Inner:
         for side, sign in (("x", 1), ("u", -1)):
             theta = Weights(state[f"params_{side}"], state[f"buffers_{side}"])
             losses = []
-            for number, variance in enumerate(state[f"variance_{side}"]):
+            for number in range(self._context.settings.draws):
                 leaves = {name: state[name].detach().requires_grad_() for name in learned}
                 draw = Draw(*(state[f"draw_{field}"][number] for field in Draw._fields))
                 with torch.enable_grad():
                     points = self._context.augmentation.apply(leaves["images"], draw)
-                    posterior = FunctionPosterior(self._outputs(theta, points), variance)
+                    mean = self._outputs(theta, points)
+                    posterior = FunctionPosterior(mean, state[f"variance_{side}"])
                     outputs = posterior.sample(self._context.settings.samples, self.rng.device)
                     labels = leaves.get("labels", state["labels"])
                     loss = negative_log_likelihood(outputs, labels)

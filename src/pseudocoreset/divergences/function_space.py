@@ -1,7 +1,6 @@
 """Gaussian posteriors over a network's outputs, and the gradient of the KL between them."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -9,6 +8,7 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
+from pseudocoreset.augment import Chance
 from pseudocoreset.divergences.base import Context
 from pseudocoreset.engine.loop import State, compiled
 from pseudocoreset.engine.random import Rng
@@ -39,9 +39,10 @@ def negative_log_likelihood(
 class OutputVariance:
     """Ψ̂ of equation `mu_and_Psi`: the variance of the outputs at some points over K SGD steps.
 
-    It is gathered a step at a time by Welford's recurrence, which equals 1/K Σ g² − (1/K Σ g)²
-    without its cancellation: outputs are of the order of 10, their changes of 0.01. No gradient
-    flows through it.
+    Each step sees the points under an augmentation of its own, as it does the images it is taken
+    on. The variance is gathered a step at a time by Welford's recurrence, which equals
+    1/K Σ g² − (1/K Σ g)² without its cancellation where outputs are large and change little. No
+    gradient flows through it.
     """
 
     def __init__(
@@ -54,10 +55,6 @@ class OutputVariance:
     ) -> None:
         self._classes = context.net.classes
         self._steps = context.settings.covariance_steps
-        # A draw at a time; if there is but one, in halves, which in full precision take as much
-        # memory as the whole does in training steps.
-        draws = context.settings.draws
-        pieces = max(2, draws) if context.net.by_image else draws
         self._training = Training(
             context.net,
             SGD(lr),
@@ -65,18 +62,18 @@ class OutputVariance:
             context.augmentation,
             rng.device,
             batch=batch,
-            observe=partial(_observe, compiled(context.net.apply, context.device), pieces),
+            observe=_observer(context, rng.device),
         )
 
     def along(
         self,
         start: Weights,
-        points: Float[Tensor, "d b c h w"],
+        points: Float[Tensor, "b c h w"],
         inputs: State,
         order: Int64[Tensor, " n"] | None,
-    ) -> Float[Tensor, "d b k"]:
-        """Take the K steps from `start`; the variance at each of d augmented batches of points."""
-        zeros = points.new_zeros((*points.shape[:2], self._classes))
+    ) -> Float[Tensor, "b k"]:
+        """Take the K steps from `start`; the variance at the points."""
+        zeros = points.new_zeros((len(points), self._classes))
         inputs = {**inputs, "points": points, "mean": zeros, "spread": zeros}
         self._training.start(start, {**inputs, "seen": points.new_zeros(())})
         if order is not None:
@@ -85,13 +82,26 @@ class OutputVariance:
         return self._training.state["spread"] / self._steps
 
 
-@torch.no_grad()
-def _observe(apply: Callable[[Weights, Tensor], Tensor], pieces: int, state: State) -> State:
-    """One more output at each point, into mean and spread; the points are taken in `pieces`."""
-    weights = Weights(state["params"], state["buffers"])
-    parts = [apply(weights, piece) for piece in state["points"].flatten(0, 1).chunk(pieces)]
-    outputs = torch.cat(parts).view_as(state["mean"])
-    seen = state["seen"] + 1
-    away = outputs - state["mean"]
-    mean = state["mean"] + away / seen
-    return {"mean": mean, "spread": state["spread"] + away * (outputs - mean), "seen": seen}
+def _observer(context: Context, generator: torch.Generator) -> Callable[[State], State]:
+    """What takes one more output at each point into `mean` and `spread`."""
+    augmentation, device = context.augmentation, context.device
+
+    def view(points: Tensor, chance: Chance) -> Tensor:
+        return augmentation.apply(points, augmentation.draw_from(chance, points.shape[-1]))
+
+    view, apply = compiled(view, device), compiled(context.net.apply, device)
+    # In halves, which in full precision take as much memory as the whole does in training steps.
+    pieces = 2 if context.net.by_image else 1
+
+    @torch.no_grad()
+    def observe(state: State) -> State:
+        weights, points = Weights(state["params"], state["buffers"]), state["points"]
+        if augmentation.kinds:
+            points = view(points, augmentation.chance(len(points), generator))
+        outputs = torch.cat([apply(weights, piece) for piece in points.chunk(pieces)])
+        seen = state["seen"] + 1
+        away = outputs - state["mean"]
+        mean = state["mean"] + away / seen
+        return {"mean": mean, "spread": state["spread"] + away * (outputs - mean), "seen": seen}
+
+    return observe
