@@ -128,7 +128,7 @@ TUNED: dict[tuple[str, int, str], dict[str, Any]] = {
     ("cifar10", 10, "fbpc-isotropic"): {**_TOWARDS_LATER, "to_epoch": 30},
     ("cifar10", 10, "bpc-fkl"): _TWO_EPOCHS,
     ("cifar10", 10, "bpc-rkl"): {"lr_images": 3000.0},
-    ("cifar10", 50, "fbpc"): {**_TOWARDS_LATER, **_EVEN},
+    ("cifar10", 50, "fbpc"): {**_TOWARDS_LATER, **_EVEN, "from_epoch": 25},
     ("cifar10", 50, "fbpc-isotropic"): _TOWARDS_LATER,
     ("cifar10", 50, "bpc-fkl"): {**_TWO_EPOCHS, "lr_images": 3000.0, "steps": 250},
 }
