@@ -20,7 +20,12 @@ def exit_with(main: Callable[[], int | None]) -> NoReturn:
         sys.exit(2)
 
 
-def asked(script: str, *given: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def asked(
+    script: str,
+    *given: str,
+    environment: Mapping[str, str] | None = None,
+    longest_s: float | None = LONGEST_S,
+) -> dict[str, Any]:
     """What a script, run as a process of its own, printed last, as JSON; or why it `failed`."""
     try:
         done = subprocess.run(
@@ -28,11 +33,11 @@ def asked(script: str, *given: str, environment: Mapping[str, str] | None = None
             env=environment,
             capture_output=True,
             text=True,
-            timeout=LONGEST_S,
+            timeout=longest_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"failed": f"not done after {LONGEST_S} s"}
+        return {"failed": f"not done after {longest_s} s"}
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])
     lines = done.stderr.strip().splitlines() or ["it said nothing"]

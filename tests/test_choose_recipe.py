@@ -1,0 +1,90 @@
+"""Trying settings on held-out images: what is kept, what is run again, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import choose_recipe
+from pseudocoreset import ExpertSettings, load_data, train_experts
+from small_world import NET
+
+FEW = {"ipc": 1, "steps": 2, "gamma": 2.0, "covariance_steps": 2, "from_epoch": 1}
+
+
+@pytest.fixture(scope="module")
+def experts(tmp_path_factory):
+    """Experts of the digits but for a hundred."""
+    folder = tmp_path_factory.mktemp("held-out") / "experts"
+    settings = ExpertSettings(num=1, epochs=1, lr=0.1, batch=256)
+    train_experts(load_data("digits").hold_out(100), NET, folder, settings, device="cpu")
+    return folder
+
+
+def run(folder, experts, tries, *more):
+    (folder / "tries.json").write_text(json.dumps(tries))
+    given = [folder / "tries.json", "--data", "digits", "--holdout", 100, "--experts", experts]
+    given += ["--device", "cpu", "--epochs", 10, "--out", folder / "found.json", *more]
+    command = [sys.executable, choose_recipe.__file__, *map(str, given)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_tries_are_run_once_and_added_to_what_is_there(tmp_path, experts):
+    earlier = {"experts": "of another time", "rows": [{"name": "fbpc"}]}
+    (tmp_path / "found.json").write_text(json.dumps({"what": "mine", "waves": [earlier]}))
+    tries = [{"name": "fbpc", **FEW}, {"name": "bad", **FEW, "from_epoch": 9}]
+    code, told = run(tmp_path, experts, tries, "--at-once", "2")
+    assert code == 1
+    assert "bad failed" in told
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["what"] == "mine"
+    assert found["waves"][0] == earlier
+    wave = found["waves"][1]
+    assert wave["experts"] == "1 of 1 epochs"
+    assert wave["protocol"]["epochs"] == 10
+    assert str(tmp_path) not in wave["command"]
+    (row,) = wave["rows"]
+    assert (row["name"], row["settings"], row["chains"]) == ("fbpc", FEW, 1)
+    assert 0 < row["accuracy"] < 1
+    assert row["nll"] > 0
+    assert row["map_steps"][0] >= 10
+    assert len(row["variance_u"]) == 3
+
+    other = {"name": "isotropic", "method": "fbpc-isotropic", "from_epoch": 1, "steps": 0}
+    row["accuracy"] = 0.5  # a mark that would be gone, were it run again
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    code, told = run(tmp_path, experts, [tries[0], other])
+    assert code == 0
+    rows = json.loads((tmp_path / "found.json").read_text())["waves"][1]["rows"]
+    assert [row["name"] for row in rows] == ["fbpc", "isotropic"]
+    assert rows[0]["accuracy"] == 0.5
+    assert "variance_u" not in rows[1]
+
+    code, told = run(tmp_path, experts, [{**tries[0], "steps": 3}])
+    assert code == 2
+    assert "other settings" in told
+
+
+@pytest.mark.parametrize(
+    ("tries", "sentence"),
+    [
+        ({}, "no list of settings"),
+        ([{"ipc": 1}], "no list of settings"),
+        ([{"name": "a", "lr_z": 1}], "'lr_z', which is no setting"),
+        ([{"name": "a"}, {"name": "a"}], "a name twice"),
+    ],
+)
+def test_tries_that_can_not_be_run_are_refused(tmp_path, tries, sentence):
+    path = tmp_path / "tries.json"
+    path.write_text(json.dumps(tries))
+    with pytest.raises(choose_recipe.UserError, match=sentence):
+        choose_recipe.read_tries(path)
+
+
+def test_means_along_a_run():
+    assert choose_recipe.along(range(100)) == [9.5, 49.5, 89.5]
+    assert choose_recipe.along([1, 2, 6]) == [3, 3, 3]
