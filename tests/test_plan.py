@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -296,10 +298,15 @@ def test_what_is_done_once_is_no_part_of_a_step():
     ids=["as planned", "slower", "more memory", "less memory"],
 )
 def test_the_check_of_plans_compares_time_memory_and_disk(tmp_path, monkeypatch, took, code):
+    planned = []
+
     def run(device, command, *arguments):
         given = [str(argument) for argument in arguments]
         if command == "plan":
-            figures = {"seconds": 10.0, "peak_bytes": 100, "disk_bytes": 50}
+            planned.append(given[0])
+            cold = len(planned) == 1  # the first of all plans has to compile, and is made again
+            seconds, notes = (99.0, [plan_command.COMPILED]) if cold else (10.0, [])
+            figures = {"seconds": seconds, "peak_bytes": 100, "disk_bytes": 50, "notes": notes}
             Path(given[given.index("--json") + 1]).write_text(json.dumps(figures))
         elif command == "experts":
             store = Path(given[given.index("--out") + 1], "one")
@@ -313,9 +320,21 @@ def test_the_check_of_plans_compares_time_memory_and_disk(tmp_path, monkeypatch,
     assert plan_check.main() == code
     rows = json.loads(file.read_text())["rows"]
     assert [row["command"] for row in rows] == ["experts", "distill", "evaluate"] * 3
+    assert planned == ["experts", *["experts", "distill", "evaluate"] * 3]
     assert [row["disk_ratio"] for row in rows] == [1.25, None, None] * 3
     for row in rows:
         assert (row["ratio"], row["memory_ratio"]) == (10.0 / took[0], 100 / took[1])
+
+
+def test_a_plan_says_that_it_had_to_compile(tmp_path, monkeypatch, capsys):
+    given = ["evaluate", "--ipc", 1, "--epochs", 2, "--every", 2, "--seeds", 1]
+    assert plan_command.COMPILED not in planned(tmp_path, *given)["notes"]
+    dynamo = SimpleNamespace(counters={"inductor": Counter(fxgraph_cache_hit=3)})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
+    assert plan_command.COMPILED not in planned(tmp_path, *given)["notes"]
+    dynamo.counters["inductor"]["fxgraph_cache_miss"] = 1
+    assert plan_command.COMPILED in planned(tmp_path, *given)["notes"]
+    assert plan_command.COMPILED in capsys.readouterr().out
 
 
 def test_the_check_of_plans_refuses_what_it_would_not_do(tmp_path, monkeypatch, capsys):

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import looks
 import memory_profile
 import speed
 import speed_row
 from pseudocoreset.coreset import versions
+from pseudocoreset.divergences import map_solution
+from pseudocoreset.training import Training
 from speed_row import Row, measure
 
 PROMISED = ("what", "net", "ipc", "plain_s", "fast_s", "ratio", "peak_gb", "device")
@@ -261,3 +264,22 @@ def test_pieces_of_memory_without_a_gpu_are_refused():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "there is no GPU here" in done.stderr
+
+
+def test_looks_at_the_loss_are_taken_as_often_as_it_says(tmp_path, monkeypatch, capsys):
+    taken = []
+    take = Training.take
+    monkeypatch.setattr(Training, "take", lambda *given: taken.append(1) or take(*given))
+    out = tmp_path / "looks.json"
+    monkeypatch.setattr(sys, "argv", ["looks.py", "--small", "--device", "cpu", "--out", str(out)])
+    usual = map_solution.BLOCK
+    assert looks.main() == 0
+    rows = json.loads(out.read_text())
+    assert [row["method"] for row in rows] == ["fbpc", "fbpc-isotropic"]
+    # Of both methods, a first update and one that counts, with six looks and then with one.
+    assert len(taken) == 2 * 2 * (6 + 1)
+    assert usual == map_solution.BLOCK
+    for row in rows:
+        gained = row["seconds"] - row["seconds_with_one"]
+        assert row["look_s"] == pytest.approx(gained / 5)
+    assert "a look" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from pseudocoreset.data import ImageData
 from pseudocoreset.distill import distill
 from pseudocoreset.engine.device import choose_device
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.loop import compiled_anew
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings
 from pseudocoreset.given import (
@@ -32,6 +33,10 @@ from pseudocoreset.plan import Plan, plan_distill, plan_evaluate, plan_experts
 from pseudocoreset.report import RunReport, write_report
 from pseudocoreset.settings import DistillSettings
 
+COMPILED = (
+    "once: kernels were compiled, which the command will find done now; plan again for its own time"
+)
+
 
 def plan(given: Namespace) -> None:
     """Say what a command would take."""
@@ -43,7 +48,8 @@ def plan(given: Namespace) -> None:
         print(f"pseudocoreset: measuring a few steps of {given.command} ...", file=sys.stderr)
     planned = _PLANS[given.command](options, data)
     started_s = seconds_to_start(choose_device(options.device))
-    planned = replace(planned, once_s=planned.once_s + started_s + loaded_s)
+    notes = [*planned.notes, COMPILED] if compiled_anew() else planned.notes
+    planned = replace(planned, once_s=planned.once_s + started_s + loaded_s, notes=notes)
     if options.json is not None:
         write_json(Path(options.json), planned.as_json())
     if tells_figures(options):

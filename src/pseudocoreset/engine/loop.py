@@ -1,5 +1,6 @@
 """A step done many times: called on a CPU, captured once and replayed as a CUDA graph on a GPU."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
@@ -151,6 +152,12 @@ def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
     torch._dynamo.config.recompile_limit = 256
     # It would try padded matrices, in the memory of the steps and with as much again beside.
     return torch.compile(function, dynamic=False, options={"shape_padding": False})
+
+
+def compiled_anew() -> bool:
+    """Whether this process compiled what no earlier one had left in the compiler's cache."""
+    utilities = sys.modules.get("torch._dynamo.utils")  # which a CPU has no need to import
+    return bool(utilities and utilities.counters["inductor"]["fxgraph_cache_miss"])
 
 
 def training_precision(device: torch.device) -> torch.autocast:
