@@ -11,15 +11,15 @@ scored on the images that experts and coreset never saw. Its row holds besides w
 (losses, variances, steps), as means over the first, the middle and the last 20.
 
 The file keeps what it has; rows go to its part, called a wave, of the same experts, protocol,
-device and versions. A try that is there by name is not run again. With --at-once, several run side
-by side in processes of their own.
+number of chains, device and versions. A try that is there by name is not run again. With --at-once,
+several run side by side in processes of their own.
 """
 
 import argparse
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -27,19 +27,22 @@ from typing import Any
 
 from pseudocoreset import DistillSettings, distill, evaluate, load_data
 from pseudocoreset.coreset import versions
+from pseudocoreset.data import ImageData
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.measure import Stopwatch
-from pseudocoreset.posterior import named_protocol
+from pseudocoreset.posterior import Protocol, named_protocol
 from script import asked, exit_with
 from speed_row import without_place
 
 SCORES = ("accuracy", "nll", "nll_kim", "ece")
 SPAN = 20
+SAMPLES = 10
 
-Try = dict[str, Any]
+Content = dict[str, Any]
+"""Settings, rows, waves and files, as they are in JSON."""
 
 
 def main() -> int:
@@ -48,32 +51,41 @@ def main() -> int:
         print(json.dumps(tried(json.loads(options.one), options)))
         return 0
     store = ExpertStore.open(options.experts)
-    content, wave = kept(options, store)
-    before = {row["name"]: row["settings"] for row in wave["rows"]}
-    missing = []
-    for name, settings in read_tries(options.tries).items():
-        if name not in before:
-            missing.append({"name": name, "settings": settings})
-        elif before[name] != settings:
+    tries = read_tries(options.tries)
+    data = load_data(options.data).hold_out(options.holdout)
+    for name, settings in tries.items():
+        refuse(name, settings, data, store)
+    before = {row["name"]: row["settings"] for row in kept(options, store)[1]["rows"]}
+    for name in before.keys() & tries.keys():
+        if before[name] != tries[name]:
             raise UserError(f"{options.out} has {name!r} with other settings: give another name.")
+    missing = [{"name": n, "settings": s} for n, s in tries.items() if n not in before]
+    same = ["--data", options.data, "--holdout", str(options.holdout), "--device", options.device]
+    same += ["--experts", str(options.experts), "--seeds", str(options.seeds)]
+    ask = partial(asked, __file__, *same, "--epochs", str(options.epochs), longest_s=None)
     failed = 0
     with ThreadPoolExecutor(options.at_once) as pool:
-        same = ["--data", options.data, "--holdout", str(options.holdout)]
-        same += ["--experts", str(options.experts), "--device", options.device]
-        same += ["--seeds", str(options.seeds), "--epochs", str(options.epochs)]
-        ask = partial(asked, __file__, *same, longest_s=None)
         waiting = {pool.submit(ask, "--one", json.dumps(one)): one["name"] for one in missing}
-        for answer in as_completed(waiting):
-            row = answer.result()
-            if "failed" in row:
-                failed += 1
-                print(f"{waiting[answer]} failed: {row['failed']}", flush=True)
-                continue
-            wave["rows"].append(row)
-            write_json(options.out, content)
-            told = f"{row['accuracy']:.2%}, NLL {row['nll']:.3f}, Kim et al.'s {row['nll_kim']:.3f}"
-            print(f"{row['name']}: {told}", flush=True)
+        try:
+            for answer in as_completed(waiting):
+                failed += not told(waiting[answer], answer.result(), options, store)
+        except BaseException:  # what has not begun yet is not to begin
+            pool.shutdown(cancel_futures=True)
+            raise
     return 1 if failed else 0
+
+
+def told(name: str, row: Content, options: argparse.Namespace, store: ExpertStore) -> bool:
+    """Store a row, or say why there is none."""
+    if "failed" in row:
+        print(f"{name} failed: {row['failed']}", flush=True)
+        return False
+    content, wave = kept(options, store)  # anew: others may have written meanwhile
+    wave["rows"].append(row)
+    write_json(options.out, content)
+    scores = f"{row['accuracy']:.2%}, NLL {row['nll']:.3f}, Kim et al.'s {row['nll_kim']:.3f}"
+    print(f"{name}: {scores}", flush=True)
+    return True
 
 
 def parse() -> argparse.Namespace:
@@ -93,58 +105,71 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if options.one is None and (options.tries is None or options.out is None):
         parser.error("give a file of tries, and --out")
-    if options.at_once < 1:
-        parser.error(f"--at-once {options.at_once} is too small: give 1 or more")
+    for name in ("at_once", "seeds", "holdout"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} is too small: give 1 or more")
+    if options.epochs < SAMPLES or options.epochs % SAMPLES:
+        parser.error(f"--epochs {options.epochs} is no multiple of {SAMPLES}, the samples a chain")
     return options
 
 
-def read_tries(path: Path) -> dict[str, Try]:
-    """The settings by name, each known to be settings."""
+def read_tries(path: Path) -> dict[str, Content]:
+    """The settings by name."""
     try:
-        tries = list(json.loads(path.read_text(encoding="utf-8")))
-        named = {settings.pop("name"): settings for settings in tries}
+        tries = json.loads(path.read_text(encoding="utf-8"))
+        named = {one["name"]: {k: v for k, v in one.items() if k != "name"} for one in tries}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is no list of settings with a name ({error!r}).") from None
     if not named:
-        raise UserError(f"{path} is no list of settings with a name.")
-    known = {field.name for field in fields(DistillSettings)}
-    for name, settings in named.items():
-        for setting in settings:
-            if setting not in known:
-                raise UserError(f"{path}: {name!r} has {setting!r}, which is no setting.")
+        raise UserError(f"{path} is empty: give a list of settings with a name.")
     if len(named) < len(tries):
         raise UserError(f"{path} has a name twice.")
     return named
 
 
-def kept(options: argparse.Namespace, store: ExpertStore) -> tuple[Try, Try]:
-    """What the file has, and its wave of these experts, begun if there is none."""
-    content: Try = {"waves": []}
+def refuse(name: str, settings: Content, data: ImageData, store: ExpertStore) -> None:
+    """Refuse at once what would be refused after other tries."""
+    try:
+        DistillSettings(**settings).resolved(data, [store])
+    except (UserError, TypeError, ValueError) as error:
+        raise UserError(f"{name!r} can't be tried: {error}") from None
+
+
+def kept(options: argparse.Namespace, store: ExpertStore) -> tuple[Content, Content]:
+    """What the file has, and its wave of tries like these, begun if there is none."""
+    content: Content = {"waves": []}
     if options.out.exists():
-        content = json.loads(options.out.read_text(encoding="utf-8"))
+        try:
+            content = json.loads(options.out.read_text(encoding="utf-8"))
+            _ = [wave["rows"] for wave in content["waves"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"{options.out} is no file of this script ({error!r}): give another --out."
+            raise UserError(reason) from None
     made_with = {
         "experts": f"{len(store)} of {store.last_epoch} epochs",
         "fingerprint": store.fingerprint,
         "protocol": asdict(protocol_of(options)),
+        "seeds": options.seeds,
         "device": device_name(choose_device(options.device)),
         "versions": versions(),
     }
     for wave in content["waves"]:
         if made_with.items() <= wave.items():
             return content, wave
-    command = f"python benchmarks/choose_recipe.py {options.tries.name} --data "
-    command += f"{without_place(options.data)} --holdout {options.holdout} --experts "
-    command += f"{options.experts.name} --epochs {options.epochs} --out {options.out.name}"
+    command = f"python benchmarks/choose_recipe.py TRIES --data {without_place(options.data)} "
+    command += f"--holdout {options.holdout} --experts EXPERTS --seeds {options.seeds} "
+    command += f"--epochs {options.epochs} --out {options.out.name}"
     wave = {"command": command, **made_with, "rows": []}
     content["waves"].append(wave)
     return content, wave
 
 
-def protocol_of(options: argparse.Namespace) -> Any:
-    return named_protocol("tuned", epochs=options.epochs, every=max(1, options.epochs // 10))
+def protocol_of(options: argparse.Namespace) -> Protocol:
+    """The protocol `tuned`, with as many samples a chain however long it is."""
+    return named_protocol("tuned", epochs=options.epochs, every=options.epochs // SAMPLES)
 
 
-def tried(one: Try, options: argparse.Namespace) -> Try:
+def tried(one: Content, options: argparse.Namespace) -> Content:
     """Make the coreset and score it."""
     data = load_data(options.data).hold_out(options.holdout)
     store = ExpertStore.open(options.experts)
@@ -159,7 +184,7 @@ def tried(one: Try, options: argparse.Namespace) -> Try:
         split="holdout",
         device=options.device,
     )
-    row = {**one, "chains": options.seeds} | {k: round(scores.mean(k), 4) for k in SCORES}
+    row = one | {k: round(scores.mean(k), 4) for k in SCORES}
     names = watch.figures[0] if watch.figures else {}
     return row | {name: along([f[name] for f in watch.figures]) for name in names}
 
@@ -168,7 +193,7 @@ def along(values: Sequence[float]) -> list[float]:
     """The means over the first, the middle and the last of them."""
     middle = max(0, len(values) // 2 - SPAN // 2)
     parts = (values[:SPAN], values[middle : middle + SPAN], values[-SPAN:])
-    return [round(fmean(part), 3) for part in parts]
+    return [float(f"{fmean(part):.3g}") for part in parts]
 
 
 if __name__ == "__main__":

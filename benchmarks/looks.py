@@ -41,7 +41,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore", RuntimeWarning)  # γ, which is out of reach here
-    out = options.out or (None if options.small else OUT)
+    out = options.out
+    if out is None and not options.small:
+        if choose_device(options.device).type == "cpu":
+            parser.error("results/ holds what a GPU took: give --out for what a CPU takes")
+        out = OUT
     rows = []
     for method in (name for name in METHODS if name.startswith("fbpc")):
         for ipc in SIZES[:1] if options.small else SIZES:

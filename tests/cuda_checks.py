@@ -14,6 +14,7 @@ from pseudocoreset.engine import loop
 from pseudocoreset.engine.streams import Beside
 from pseudocoreset.evaluation import predictive
 from pseudocoreset.experts import train
+from pseudocoreset.measure import Stopwatch
 from pseudocoreset.nets import convnet, fused, make_net
 from pseudocoreset.posterior import named_protocol, sample_posterior, sample_posteriors
 from pseudocoreset.settings import USED_BY
@@ -43,8 +44,11 @@ def results() -> dict[str, torch.Tensor]:
             own |= {"group": 3} if method in USED_BY["group"] else {}
             wanted = DistillSettings(method, ipc=2, steps=1, batch=15, lr_images=1.0, **own)
             start = distill(data, store, replace(wanted, steps=0), device="cuda")
-            made = distill(data, store, wanted, device="cuda")
+            watch = Stopwatch(torch.device("cuda"))
+            made = distill(data, store, wanted, device="cuda", progress=watch)
             found[method] = made.images - start.images
+            if method == "fbpc":
+                found["variance"] = torch.tensor(watch.figures[0]["variance_x"])
     protocol = named_protocol("paper", epochs=20, every=10, batch=15)
     found["posterior"] = sample_posterior(made, protocol=protocol, device="cuda").params.cpu()
     net = make_net(NET, **data.shape)

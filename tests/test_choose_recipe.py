@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from time import sleep
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,9 +40,10 @@ def test_tries_are_run_once_and_added_to_what_is_there(tmp_path, experts):
     earlier = {"experts": "of another time", "rows": [{"name": "fbpc"}]}
     (tmp_path / "found.json").write_text(json.dumps({"what": "mine", "waves": [earlier]}))
     tries = [{"name": "fbpc", **FEW}, {"name": "bad", **FEW, "from_epoch": 9}]
-    code, told = run(tmp_path, experts, tries, "--at-once", "2")
+    code, told = run(tmp_path, experts, tries, "--at-once", 2)
     assert code == 1
     assert "bad failed" in told
+    assert "--from-epoch" in told
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["what"] == "mine"
     assert found["waves"][0] == earlier
@@ -48,7 +52,7 @@ def test_tries_are_run_once_and_added_to_what_is_there(tmp_path, experts):
     assert wave["protocol"]["epochs"] == 10
     assert str(tmp_path) not in wave["command"]
     (row,) = wave["rows"]
-    assert (row["name"], row["settings"], row["chains"]) == ("fbpc", FEW, 1)
+    assert (row["name"], row["settings"], wave["seeds"]) == ("fbpc", FEW, 1)
     assert 0 < row["accuracy"] < 1
     assert row["nll"] > 0
     assert row["map_steps"][0] >= 10
@@ -69,22 +73,57 @@ def test_tries_are_run_once_and_added_to_what_is_there(tmp_path, experts):
     assert "other settings" in told
 
 
+GOOD = [{"name": "a", **FEW}]
+
+
 @pytest.mark.parametrize(
-    ("tries", "sentence"),
+    ("tries", "more", "sentence"),
     [
-        ({}, "no list of settings"),
-        ([{"ipc": 1}], "no list of settings"),
-        ([{"name": "a", "lr_z": 1}], "'lr_z', which is no setting"),
-        ([{"name": "a"}, {"name": "a"}], "a name twice"),
+        ({}, [], "is empty"),
+        (3, [], "no list of settings"),
+        ([{"ipc": 1}], [], "no list of settings"),
+        ([{"name": "a", "lr_z": 1}], [], "'a' can't be tried: .*lr_z"),
+        ([{"name": "a", "ipc": "1"}], [], "'a' can't be tried"),
+        ([{"name": "a"}, {"name": "a"}], [], "a name twice"),
+        (GOOD, ["--seeds", 0], "--seeds is too small"),
+        (GOOD, ["--epochs", 25], "no multiple of 10"),
+        (GOOD, ["--out", "OTHER"], "no file of this script"),
+        (GOOD, ["--out", "FOLDER"], "no file of this script"),
     ],
 )
-def test_tries_that_can_not_be_run_are_refused(tmp_path, tries, sentence):
-    path = tmp_path / "tries.json"
-    path.write_text(json.dumps(tries))
-    with pytest.raises(choose_recipe.UserError, match=sentence):
-        choose_recipe.read_tries(path)
+def test_what_can_not_be_tried_is_refused(
+    tmp_path, experts, monkeypatch, capsys, tries, more, sentence
+):
+    (tmp_path / "OTHER").write_text("[]")
+    (tmp_path / "FOLDER").mkdir()
+    (tmp_path / "tries.json").write_text(json.dumps(tries))
+    monkeypatch.chdir(tmp_path)
+    given = ["tries.json", "--data", "digits", "--holdout", 100, "--experts", experts]
+    monkeypatch.setattr(sys, "argv", [*map(str, ["x", *given, "--out", "new.json", *more])])
+    with pytest.raises((choose_recipe.UserError, SystemExit)) as refused:
+        choose_recipe.main()
+    assert re.search(sentence, str(refused.value) + capsys.readouterr().err)
+    assert not (tmp_path / "new.json").exists()
+
+
+def test_what_has_not_begun_does_not_begin_after_a_failure(tmp_path, experts, monkeypatch):
+    (tmp_path / "tries.json").write_text(
+        json.dumps([{**GOOD[0], "name": str(n)} for n in range(9)])
+    )
+    begun = []
+    row = {"name": "0", "settings": FEW, "accuracy": 1, "nll": 1, "nll_kim": 1}
+    monkeypatch.setattr(
+        choose_recipe, "asked", lambda *_, **__: begun.append(1) or sleep(0.2) or row
+    )
+    monkeypatch.setattr(choose_recipe, "write_json", Mock(side_effect=OSError("no space left")))
+    given = [tmp_path / "tries.json", "--data", "digits", "--holdout", 100, "--experts", experts]
+    given += ["--out", tmp_path / "new.json"]
+    monkeypatch.setattr(sys, "argv", [*map(str, ["x", *given])])
+    with pytest.raises(OSError, match="no space left"):
+        choose_recipe.main()
+    assert len(begun) < 4
 
 
 def test_means_along_a_run():
     assert choose_recipe.along(range(100)) == [9.5, 49.5, 89.5]
-    assert choose_recipe.along([1, 2, 6]) == [3, 3, 3]
+    assert choose_recipe.along([0.001, 0.0011, 0.0018]) == [0.0013] * 3

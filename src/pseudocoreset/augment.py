@@ -132,13 +132,19 @@ class Augmentation:
             images = images * _outside_hole(images.shape[-1], draw.hole)
         return images
 
+    def by_chance(
+        self, images: Float[Tensor, "n c h w"], chance: Chance
+    ) -> Float[Tensor, "n c h w"]:
+        """The images changed by the draw that follows from what chance gave."""
+        return self.apply(images, self.draw_from(chance, images.shape[-1]))
+
     def __call__(
         self, images: Float[Tensor, "n c h w"], generator: torch.Generator
     ) -> Float[Tensor, "n c h w"]:
         """Draw and apply, for images that need no twin."""
         if not self.kinds:
             return images
-        return self.apply(images, self.draw(len(images), images.shape[-1], generator))
+        return self.by_chance(images, self.chance(len(images), generator))
 
 
 def _hole_side(size: int) -> int:

@@ -74,7 +74,7 @@ class DistillSettings:
             labels, at this much above their own entropy, which no loss is below
         lr_map: learning rate of Adam towards the MAP solution
         max_map_steps: bound on the steps towards the MAP solution
-        draws: augmentations an update
+        draws: augmentations under which an update sees the coreset
         lr_x: learning rate of the steps on real data (λ_x)
         lr_u: learning rate of the steps on the coreset (λ_u)
         covariance_steps: steps behind an empirical covariance (K)

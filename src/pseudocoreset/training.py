@@ -147,7 +147,7 @@ def _loss_of(
         params: Tensor, buffers: Tensor, images: Tensor, labels: Tensor, chance: Chance | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         if chance is not None:
-            images = augmentation.apply(images, augmentation.draw_from(chance, images.shape[-1]))
+            images = augmentation.by_chance(images, chance)
         with training_precision(device):
             logits, buffers = net.train(Weights(params, buffers), images)
         return F.cross_entropy(logits.to(params.dtype), labels), logits.detach(), buffers

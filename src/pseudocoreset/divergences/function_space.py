@@ -8,7 +8,6 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from pseudocoreset.augment import Chance
 from pseudocoreset.divergences.base import Context
 from pseudocoreset.engine.loop import State, compiled
 from pseudocoreset.engine.random import Rng
@@ -85,11 +84,8 @@ class OutputVariance:
 def _observer(context: Context, generator: torch.Generator) -> Callable[[State], State]:
     """What takes one more output at each point into `mean` and `spread`."""
     augmentation, device = context.augmentation, context.device
-
-    def view(points: Tensor, chance: Chance) -> Tensor:
-        return augmentation.apply(points, augmentation.draw_from(chance, points.shape[-1]))
-
-    view, apply = compiled(view, device), compiled(context.net.apply, device)
+    by_chance = compiled(augmentation.by_chance, device)
+    apply = compiled(context.net.apply, device)
     # In halves, which in full precision take as much memory as the whole does in training steps.
     pieces = 2 if context.net.by_image else 1
 
@@ -97,7 +93,7 @@ def _observer(context: Context, generator: torch.Generator) -> Callable[[State],
     def observe(state: State) -> State:
         weights, points = Weights(state["params"], state["buffers"]), state["points"]
         if augmentation.kinds:
-            points = view(points, augmentation.chance(len(points), generator))
+            points = by_chance(points, augmentation.chance(len(points), generator))
         outputs = torch.cat([apply(weights, piece) for piece in points.chunk(pieces)])
         seen = state["seen"] + 1
         away = outputs - state["mean"]
