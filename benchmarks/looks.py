@@ -23,12 +23,11 @@ from pseudocoreset.engine.files import write_json
 from pseudocoreset.measure import PeakMemory
 from script import exit_with
 from speed import METHODS, SIZES, SMALL_NET
-from speed_row import Row, measure_update, stand_in_data
+from speed_row import Row, data_of, measure_update
 
 STEPS = 60
 ROUNDS = 3
 UPDATES = 10
-IMAGES = 10_000
 OUT = Path(__file__).parent.parent / "results" / "looks.json"
 
 
@@ -64,9 +63,7 @@ def compared(method: str, ipc: int, device: str, small: bool) -> dict[str, Any]:
     row = Row(f"{method} update", net, ipc, repeats=updates, with_plain=False, map_steps=STEPS)
     if small:
         row = replace(row, small=True, real_batch=8)
-    data = stand_in_data(row.image_size, row.classes, IMAGES)
-    _ = data.fingerprint  # once, before the images move to the device
-    data = data.to(place)
+    data = data_of(row).to(place)
     times: dict[int, list[float]] = {usual: [], STEPS: []}
     for block in [*times] * rounds:
         with looking_every(block):

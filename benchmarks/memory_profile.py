@@ -26,12 +26,11 @@ from pseudocoreset.engine.device import device_name
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.measure import PeakMemory
 from script import asked, exit_with
-from speed_row import Row, measure_update, stand_in_data
+from speed_row import Row, data_of, measure_update
 
 CASES = (("convnet", 1), ("lenet", 10))
 ALLOCATORS = ("", "expandable_segments:True", "large_segment_size_mb:11")
 """The first one is PyTorch's own, pieces are told for it alone; 11 is the least that it takes."""
-IMAGES = 10_000
 MOST_EVENTS = 1_000_000
 MIB = 2**20
 PACKAGE = Path(pseudocoreset.__file__).parent
@@ -88,9 +87,7 @@ def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:
     warnings.simplefilter("ignore", RuntimeWarning)  # γ that random images do not reach
     place = torch.device("cuda")
     row = Row("fbpc update", net, ipc, repeats=1, with_plain=False, real_batch=1)
-    data = stand_in_data(row.image_size, row.classes, IMAGES)
-    _ = data.fingerprint  # once, before the images move to the device
-    data = data.to(place)
+    data = data_of(row).to(place)
     memory = PeakMemory(place)
     torch.cuda.memory._record_memory_history(
         context="alloc", stacks="python", max_entries=MOST_EVENTS

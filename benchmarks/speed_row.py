@@ -77,8 +77,7 @@ def without_place(data: str) -> str:
 
 def measure(row: Row, turn: Path | None = None) -> dict[str, Any]:
     """All that is found out about a row; with the file `turn`, as the only one to hold it."""
-    data = _data(row)
-    _ = data.fingerprint  # once, before the images move to the device
+    data = data_of(row)
     if turn is None:
         return _measure(row, data)
     with turn.open("ab") as file, held(file, 0, wait=True):
@@ -132,12 +131,14 @@ def stand_in_data(image_size: int, classes: int, images: int) -> ImageData:
     return ImageData(STAND_IN, split(images), split(images // 5), names, normalisation)
 
 
-def _data(row: Row) -> ImageData:
-    if row.data != STAND_IN:
-        return load_data(row.data)
+def data_of(row: Row) -> ImageData:
+    """The row's images, or such as are made up; they know their fingerprint before they move."""
     # An epoch of experts is one of 50,000 images; an update does not care how many there are.
     number = 10_000 if row.what.endswith("update") else 50_000
-    return stand_in_data(row.image_size, row.classes, number)
+    made_up = row.data == STAND_IN
+    data = stand_in_data(row.image_size, row.classes, number) if made_up else load_data(row.data)
+    _ = data.fingerprint
+    return data
 
 
 def _floor(place: torch.device, memory: PeakMemory) -> float | None:

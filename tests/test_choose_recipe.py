@@ -124,6 +124,22 @@ def test_what_has_not_begun_does_not_begin_after_a_failure(tmp_path, experts, mo
     assert len(begun) < 4
 
 
+def test_scores_are_those_of_the_images_that_were_held_out(experts, monkeypatch):
+    scored = []
+
+    def evaluate(_, data, split, **__):
+        scored.append((split, len(data.holdout)))
+        return Mock(mean=lambda _: 0.5)
+
+    monkeypatch.setattr(choose_recipe, "evaluate", evaluate)
+    given = ["x", "--one", "{}", "--data", "digits", "--holdout", 100, "--experts", experts]
+    monkeypatch.setattr(sys, "argv", [*map(str, [*given, "--device", "cpu"])])
+    one = {"name": "a", "settings": {"from_epoch": 1, "steps": 0}}
+    row = choose_recipe.tried(one, choose_recipe.parse())
+    assert scored == [("holdout", 100)]
+    assert row == {**one, "accuracy": 0.5, "nll": 0.5, "nll_kim": 0.5, "ece": 0.5}
+
+
 def test_means_along_a_run():
     assert choose_recipe.along(range(100)) == [9.5, 49.5, 89.5]
     assert choose_recipe.along([0.001, 0.0011, 0.0018]) == [0.0013] * 3
