@@ -136,7 +136,7 @@ def compared(setting: Setting, options: argparse.Namespace, folder: Path) -> Ite
     for command, (planned, given) in commands.items():
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "plan.json"
-        for _ in range(2):
+        for _ in range(2):  # once more where it had to compile: the command will not
             run(options.device, "plan", command, *planned, "--json", file, *same)
             plan = json.loads(file.read_text(encoding="utf-8"))
             if COMPILED not in plan["notes"]:
