@@ -22,7 +22,7 @@ from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.measure import PeakMemory
 from script import exit_with
-from speed import METHODS, SIZES, SMALL_NET
+from speed import SIZES, SMALL_NET
 from speed_row import Row, data_of, measure_update
 
 STEPS = 60
@@ -46,21 +46,20 @@ def main() -> int:
             parser.error("results/ holds what a GPU took: give --out for what a CPU takes")
         out = OUT
     rows = []
-    for method in (name for name in METHODS if name.startswith("fbpc")):
-        for ipc in SIZES[:1] if options.small else SIZES:
-            rows.append(compared(method, ipc, options.device, options.small))
-            told = "{seconds:.5f} s with looks, {seconds_with_one:.5f} with one".format(**rows[-1])
-            print(f"{method}, {ipc} a class: {told}; a look {rows[-1]['look_s']:.6f} s", flush=True)
-            if out is not None:
-                write_json(out, rows)
+    for ipc in SIZES[:1] if options.small else SIZES:
+        rows.append(compared(ipc, options.device, options.small))
+        told = "{seconds:.5f} s with looks, {seconds_with_one:.5f} with one".format(**rows[-1])
+        print(f"{ipc} a class: {told}; a look {rows[-1]['look_s']:.6f} s", flush=True)
+        if out is not None:
+            write_json(out, rows)
     return 0
 
 
-def compared(method: str, ipc: int, device: str, small: bool) -> dict[str, Any]:
+def compared(ipc: int, device: str, small: bool) -> dict[str, Any]:
     """An update with its looks, and with one."""
     place, usual = choose_device(device), map_solution.BLOCK
     net, updates, rounds = (SMALL_NET, 1, 1) if small else ("convnet", UPDATES, ROUNDS)
-    row = Row(f"{method} update", net, ipc, repeats=updates, with_plain=False, map_steps=STEPS)
+    row = Row("fbpc update", net, ipc, repeats=updates, with_plain=False, map_steps=STEPS)
     if small:
         row = replace(row, small=True, real_batch=8)
     data = data_of(row).to(place)
@@ -70,7 +69,6 @@ def compared(method: str, ipc: int, device: str, small: bool) -> dict[str, Any]:
             times[block] += measure_update(row, data, place, PeakMemory(place))["fast_each_s"]
     seconds, with_one = (median(each) for each in times.values())
     return {
-        "method": method,
         "net": net,
         "ipc": ipc,
         "map_steps": STEPS,

@@ -14,8 +14,8 @@ the same size are made up. Experts are random weights there, on which an update 
 
 On a GPU everything is run once before that, several rows side by side, so that the compiler's cache
 is full: neither times nor memory are then those of compiling (`once_s` is what a second run takes
-before its first update). Rows then have the GPU one after another; the next one loads its libraries
-and data meanwhile.
+before its first update). With --filled an earlier run of the same rows has done that. Rows then
+have the GPU one after another; the next one loads its libraries and data meanwhile.
 
 `peak_gb` (10⁹ bytes) is what the allocator reserved, captured graphs included, beyond the data; of
 an FBPC update also beyond the real-batch step: it is measured with real batches of one image, and
@@ -86,7 +86,7 @@ def main() -> int:
     failed = 0
     missing = [row for row in rows if not (options.resume and any(is_done(o, row) for o in found))]
     begun = time.perf_counter()
-    measured = measured_rows(missing, side_by_side=options.memory)
+    measured = measured_rows(missing, side_by_side=options.memory, filled=options.filled)
     for number, (row, new) in enumerate(zip(missing, measured, strict=True), 1):
         if options.memory:
             new = {name: value for name, value in new.items() if name not in TIMES}
@@ -119,6 +119,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ipcs", type=numbers, help="images per class")
     parser.add_argument("--repeats", type=int, default=5, help="measured updates a row")
     parser.add_argument("--resume", action="store_true", help="keep rows that are there")
+    parser.add_argument("--filled", action="store_true", help="the compiler's cache is full")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a Row as JSON: measure it here
     parser.add_argument("--turn", type=Path, help=argparse.SUPPRESS)  # when this file is free
     options = parser.parse_args()
@@ -209,7 +210,9 @@ def is_done(old: dict[str, Any], row: Row) -> bool:
     return same and old["versions"] == versions()
 
 
-def measured_rows(rows: list[Row], side_by_side: bool) -> Iterator[dict[str, Any]]:
+def measured_rows(
+    rows: list[Row], side_by_side: bool, filled: bool = False
+) -> Iterator[dict[str, Any]]:
     """Each row as a process of its own measures it; a failure is a row too."""
     alone = {row: shortened(replace(row, real_batch=1)) for row in rows if has_real_batch(row)}
     on_gpu = any(choose_device(row.device).type == "cuda" for row in rows)
@@ -218,7 +221,7 @@ def measured_rows(rows: list[Row], side_by_side: bool) -> Iterator[dict[str, Any
         ThreadPoolExecutor(2) as two,
         tempfile.TemporaryDirectory() as folder,
     ):
-        if on_gpu:
+        if on_gpu and not filled:
             list(pool.map(child, [*map(shortened, rows), *alone.values()]))
         found_alone = dict(zip(alone, pool.map(child, alone.values()), strict=True))
         if side_by_side:
