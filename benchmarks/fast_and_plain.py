@@ -6,7 +6,8 @@ Both start at the same images and take as many updates of FBPC, with the paper's
 experts and the same steps to each MAP solution; then each one's posterior is sampled for five seeds
 by the package and scored on the test images. Their images part, by rounding, which Adam makes steps
 of where a gradient is nothing else, and on CUDA by other augmentations. The scores should agree
-within their noise.
+within their noise: that of the chains, and that of making a coreset, which --again shows by
+coresets of other seeds.
 """
 
 import argparse
@@ -57,8 +58,12 @@ def main() -> None:
         {"made_by": "the package", "seconds": sum(watch.durations)} | scored(fast, data, options),
         {"made_by": "its plain twin", "seconds": plain_s} | scored(twin, data, options),
     ]
+    for seed in range(1, 1 + options.again):
+        other = distill(data, store, settings, device=place.type, seed=seed)
+        rows.append({"made_by": f"the package, seed {seed}"} | scored(other, data, options))
     moved = (fast.images - start.images).norm()
     numbers = f"--ipc {options.ipc} --steps {options.steps} --seeds {options.seeds}"
+    numbers += f" --again {options.again}"
     found = {
         "command": f"python benchmarks/fast_and_plain.py --data {without_place(options.data)} "
         f"--experts EX {numbers} --out FILE",
@@ -87,6 +92,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ipc", type=int, default=10, help="images a class")
     parser.add_argument("--steps", type=int, default=300, help="updates")
     parser.add_argument("--seeds", type=int, default=5, help="posteriors a score")
+    parser.add_argument("--again", type=int, default=0, help="coresets of other seeds besides")
     options = parser.parse_args()
     if options.steps < 1:
         parser.error("--steps are updates: give 1 or more")

@@ -46,10 +46,12 @@ def tables(results: Path) -> dict[str, str]:
     updates = [row for row in rows if row["what"] == "fbpc update" and row["net"] == "convnet"]
     profiled = read("memory-profile")
     agreement = read("fast-and-plain")
+    looks = read("looks")
     planned = {name: read(name)["rows"] for name in ("plan", "plan-gpu")}
     return {
         "updates": of_updates(rows).markdown(),
         "headline": of_headline(updates).markdown(),
+        "looks": of_looks(looks).markdown(),
         "memory": of_memory(memory).markdown(),
         "pieces": of_pieces(profiled).markdown(),
         "allocators": of_allocators(profiled).markdown(),
@@ -59,6 +61,7 @@ def tables(results: Path) -> dict[str, str]:
         "measured": measured_on(
             {
                 "benchmark": rows,
+                "looks": looks,
                 "memory": memory,
                 "memory-profile": profiled,
                 "scaling": growing,
@@ -106,6 +109,15 @@ def of_headline(rows: list[Row]) -> TextTable:
         "paper: GB": ("paper_gb", "{:.2f}"),
     }
     return TextTable(tuple(forms), [[shaped(row, forms) for row in rows]])
+
+
+def of_looks(rows: list[Row]) -> TextTable:
+    """An update that looks as often as it does, and one that looks once."""
+    lines = [
+        (f"{row['ipc']}", f"{row['seconds'] * 1000:.1f}", f"{row['seconds_with_one'] * 1000:.1f}")
+        for row in rows
+    ]
+    return TextTable(("images a class", f"{rows[0]['looks']} looks, ms", "one, ms"), [lines])
 
 
 def of_memory(rows: list[Row]) -> TextTable:

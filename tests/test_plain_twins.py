@@ -81,7 +81,18 @@ def test_the_command_that_compares_them(tmp_path):
     data, few = load_data("digits"), ExpertSettings(num=1, epochs=11, lr=0.1, batch=256)
     train_experts(data, NET, tmp_path / "experts", few, device="cpu")
     given = ["--data", "digits", "--device", "cpu", "--experts", tmp_path / "experts"]
-    given += ["--ipc", 1, "--steps", 2, "--seeds", 1, "--out", tmp_path / "found.json"]
+    given += [
+        "--ipc",
+        1,
+        "--steps",
+        2,
+        "--seeds",
+        1,
+        "--again",
+        1,
+        "--out",
+        tmp_path / "found.json",
+    ]
     command = [sys.executable, fast_and_plain.__file__, *map(str, given)]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     found = json.loads((tmp_path / "found.json").read_text())
@@ -89,9 +100,11 @@ def test_the_command_that_compares_them(tmp_path):
     # activation passes zero on one side only.
     assert 0 <= found["images_apart"] < 0.5
     assert len(found["map_steps"]) == 2
-    fast, twin = found["rows"]
+    fast, twin, other = found["rows"]
     assert twin["nll"] == pytest.approx(fast["nll"], rel=0.1)
-    assert (fast["made_by"], twin["made_by"]) == ("the package", "its plain twin")
+    assert [row["made_by"] for row in (fast, twin)] == ["the package", "its plain twin"]
+    assert other["made_by"] == "the package, seed 1"
+    assert other["nll"] != fast["nll"]
 
 
 def test_an_expert_is_the_same(data, tmp_path):

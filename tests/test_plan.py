@@ -20,6 +20,7 @@ from pseudocoreset import (
     distill,
     load_data,
     measure,
+    named_protocol,
     plan,
     plan_command,
 )
@@ -218,6 +219,33 @@ def test_evaluate_before_there_is_a_coreset(tmp_path):
     assert found["step_s"] > 0
     ensemble = planned(tmp_path, "evaluate", *given, "--seeds", 3, "--sampler", "map")
     assert ensemble["steps"] == 600
+
+
+@pytest.mark.parametrize("protocol", ["tuned", "paper"])
+def test_evaluate_is_planned_though_no_two_runs_take_the_same(monkeypatch, protocol):
+    """By a clock that knows what is done once, for an epoch and for a prediction."""
+    beginning, chain, epoch, prediction, jitter = 2.0, 0.3, 0.002, 0.001, 0.02
+    now, runs = [0.0], []
+
+    def evaluate(coreset, data, net, protocol, *, seeds, device):
+        now[0] += [beginning, jitter, jitter, -jitter][len(runs)]
+        predictions = protocol.epochs // protocol.every * len(data.test)
+        now[0] += seeds * (chain + protocol.epochs * epoch + predictions * prediction)
+        runs.append(protocol)
+
+    monkeypatch.setattr(plan, "BUDGET_S", 5.0)
+    monkeypatch.setattr(plan, "evaluate", evaluate)
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(plan, "TEST_BATCH", 50)
+    data = load_data("digits")
+    coreset = distill(data, (), DistillSettings("random", ipc=1), net="convnet", device="cpu")
+    chosen = named_protocol(protocol)
+    found = plan.plan_evaluate(coreset, data, None, chosen, seeds=3, device="cpu")
+    spent, now[0] = now[0], 0.0
+    runs.clear()
+    evaluate(coreset, data, None, chosen, seeds=3, device="cpu")
+    assert found.seconds == pytest.approx(now[0], rel=0.1)
+    assert spent < 20
 
 
 def test_evaluate_on_several_networks_is_each_of_them_in_turn(tmp_path, monkeypatch):

@@ -288,10 +288,12 @@ def plan_evaluate(
     cold, warm = (seconds(FEW_EPOCHS, 1) for _ in range(2))
     more = FEW_EPOCHS * (1 + _as_many_as(BUDGET_S / warm))
     epoch_s = seconds_a_step((total(FEW_EPOCHS, 1), warm), (total(more, 1), seconds(more, 1)))
-    added = seconds(FEW_EPOCHS, 3) - warm - epoch_s * (total(FEW_EPOCHS, 3) - total(FEW_EPOCHS, 1))
-    sample_s = max(0.0, added) / (2 * number * protocol.chains)
-    around = warm - epoch_s * total(FEW_EPOCHS, 1) - sample_s * number * protocol.chains
     samples = protocol.epochs // protocol.every
+    # As many epochs, a sample each: what a chain then takes more is predictions, and nothing else.
+    in_epochs = epoch_s * (total(1, FEW_EPOCHS) - total(FEW_EPOCHS, 1))
+    added = max(0.0, seconds(1, FEW_EPOCHS) - warm - in_epochs)
+    sample_s = added / ((FEW_EPOCHS - 1) * number * protocol.chains)
+    around = warm - epoch_s * total(FEW_EPOCHS, 1) - sample_s * number * protocol.chains
     predicted = seeds * protocol.chains * samples
     network = make_net(net or coreset.provenance.net, **data.shape)
     log_samples = protocol.chains * samples * len(images) * data.classes * 4
