@@ -14,8 +14,9 @@ the same size are made up. Experts are random weights there, on which an update 
 
 On a GPU everything is run once before that, several rows side by side, so that the compiler's cache
 is full: neither times nor memory are then those of compiling (`once_s` is what a second run takes
-before its first update). With --filled an earlier run of the same rows has done that. Rows then
-have the GPU one after another; the next one loads its libraries and data meanwhile.
+before its first update). With --filled an earlier run of the same rows has done that; `compiled`
+says of each row whether it had to compile all the same. Rows then have the GPU one after another;
+the next one loads its libraries and data meanwhile.
 
 `peak_gb` (10⁹ bytes) is what the allocator reserved, captured graphs included, beyond the data; of
 an FBPC update also beyond the real-batch step: it is measured with real batches of one image, and

@@ -20,6 +20,7 @@ from pseudocoreset.coreset import versions
 from pseudocoreset.data import ImageData, Normalisation, Split, load_data
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import held
+from pseudocoreset.engine.loop import compiled_anew
 from pseudocoreset.measure import (
     PeakMemory,
     Stopwatch,
@@ -109,6 +110,7 @@ def _measure(row: Row, data: ImageData) -> dict[str, Any]:
         "data_gb": sum(s.images.nbytes + s.labels.nbytes for s in (data.train, data.test)) / GB,
         "precision": PRECISION if place.type == "cuda" else "float32",
         "repeats": row.repeats,
+        "compiled": compiled_anew(),
         "row": row.as_json(),
         "versions": versions(),
     }

@@ -221,16 +221,18 @@ def test_evaluate_before_there_is_a_coreset(tmp_path):
     assert ensemble["steps"] == 600
 
 
-@pytest.mark.parametrize("protocol", ["tuned", "paper"])
-def test_evaluate_is_planned_though_no_two_runs_take_the_same(monkeypatch, protocol):
-    """By a clock that knows what is done once, for an epoch and for a prediction."""
-    beginning, chain, epoch, prediction, jitter = 2.0, 0.3, 0.002, 0.001, 0.02
+@pytest.mark.parametrize("sampler", ["sghmc", "map"])
+def test_evaluate_is_planned_though_no_two_runs_take_the_same(monkeypatch, sampler):
+    """By a clock that knows what is done once, for a network, an epoch and a prediction."""
+    beginning, network, epoch, prediction, jitter = 2.0, 0.03, 0.002, 0.001, 0.02
     now, runs = [0.0], []
 
     def evaluate(coreset, data, net, protocol, *, seeds, device):
         now[0] += [beginning, jitter, jitter, -jitter][len(runs)]
-        predictions = protocol.epochs // protocol.every * len(data.test)
-        now[0] += seeds * (chain + protocol.epochs * epoch + predictions * prediction)
+        samples = protocol.epochs // protocol.every
+        networks = samples if sampler == "map" else 1
+        now[0] += seeds * networks * (network + protocol.epochs * epoch)
+        now[0] += seeds * samples * len(data.test) * prediction
         runs.append(protocol)
 
     monkeypatch.setattr(plan, "BUDGET_S", 5.0)
@@ -239,7 +241,7 @@ def test_evaluate_is_planned_though_no_two_runs_take_the_same(monkeypatch, proto
     monkeypatch.setattr(plan, "TEST_BATCH", 50)
     data = load_data("digits")
     coreset = distill(data, (), DistillSettings("random", ipc=1), net="convnet", device="cpu")
-    chosen = named_protocol(protocol)
+    chosen = named_protocol("tuned", sampler=sampler)
     found = plan.plan_evaluate(coreset, data, None, chosen, seeds=3, device="cpu")
     spent, now[0] = now[0], 0.0
     runs.clear()

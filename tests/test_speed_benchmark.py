@@ -74,6 +74,7 @@ def test_other_rows(what):
     json.dumps(row, allow_nan=False)
     assert row["ratio"] == pytest.approx(row["plain_s"] / row["fast_s"])
     assert row["precision"] == "float32"
+    assert row["compiled"] is False
 
 
 def test_a_failure_is_a_row():

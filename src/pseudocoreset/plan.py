@@ -289,7 +289,8 @@ def plan_evaluate(
     more = FEW_EPOCHS * (1 + _as_many_as(BUDGET_S / warm))
     epoch_s = seconds_a_step((total(FEW_EPOCHS, 1), warm), (total(more, 1), seconds(more, 1)))
     samples = protocol.epochs // protocol.every
-    # As many epochs, a sample each: what a chain then takes more is predictions, and nothing else.
+    # A sample each epoch: what a chain takes more is then predictions, and nothing else; an
+    # ensemble trains a network for each, and to begin one is little.
     in_epochs = epoch_s * (total(1, FEW_EPOCHS) - total(FEW_EPOCHS, 1))
     added = max(0.0, seconds(1, FEW_EPOCHS) - warm - in_epochs)
     sample_s = added / ((FEW_EPOCHS - 1) * number * protocol.chains)

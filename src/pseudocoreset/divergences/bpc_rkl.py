@@ -71,8 +71,7 @@ class _Update(Update):
         inputs = no_samples(nothing_gathered(coreset, "loss_x", "loss_u"))
         inputs["params"], inputs["buffers"] = mean_u
         chosen = draw_chosen(len(images), self)
-        moves = torch.zeros(len(images), dtype=torch.bool, device=images.device)
-        inputs["moves"] = moves.index_fill(0, chosen, True)
+        inputs["moves"] = images.new_zeros(len(images)).index_fill(0, chosen, 1) > 0
         inputs |= draw_entries(context.augmentation.draw(len(images), images.shape[-1], generator))
         some = random_order(len(context.real.split), self.rng)[: self.settings.likelihood_batch]
         real_images, inputs["real_labels"] = context.real({}, some)

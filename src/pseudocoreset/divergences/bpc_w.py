@@ -36,7 +36,8 @@ class _Update(Update):
     def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
         """The gradient by the images, and one step of the learning rate's own descent."""
         first = self.settings.lr_student
-        lr = first + state["lr_change"]
+        change = state["lr_change"]
+        lr = first + change
         batches = self._draw_batches(coreset)
         # A network's own random numbers, if any, are not to come out of the person's stream.
         with torch.random.fork_rng(devices=[]):
@@ -46,14 +47,16 @@ class _Update(Update):
             way = segment.start.params - segment.target.params
             away, scale = student["params"] - segment.target.params, way.square().sum()
             found = self._go_back(coreset, 2 * away / scale, lr, batches)
-        new_lr = (lr - self.settings.lr_lr * found["slope_lr"]).clamp(min=LEAST_LR * first)
+        # Not as a new η less the first: its steps are small beside it and would be rounded away.
+        change = change - self.settings.lr_lr * found["slope_lr"]
+        change = change.clamp(min=(LEAST_LR - 1) * first)
         info = {
             "distance": float(away.square().sum() / scale),
             "student_loss": float(student["loss_sum"] / self.settings.student_steps),
             "lr_student": float(lr),
             "start_epoch": segment.epoch,
         }
-        return Estimate(gathered(found), {"lr_change": new_lr - first}, info)
+        return Estimate(gathered(found), {"lr_change": change}, info)
 
     def _draw_batches(self, coreset: Points) -> State:
         """For each step, which images it takes (`index`) and their augmentation (`draw_…`)."""
@@ -138,7 +141,7 @@ class _Update(Update):
         return F.cross_entropy(logits, labels), buffers
 
     def _place(self, state: State) -> Tensor:
-        # Round and round: the calls before a capture may be more than there are steps.
+        # Round and round: a loop may call its step a few times more, before those that count.
         return state["step"] % self.settings.student_steps
 
     def _at_step(self, state: State, name: str) -> Tensor:
@@ -167,5 +170,5 @@ class BPCWasserstein(WeightSpaceMethod):
     update = _Update
 
     def start(self) -> State:
-        """By how much η has changed; float64, since its steps are small beside it."""
-        return {"lr_change": torch.zeros((), dtype=torch.float64, device=self._context.device)}
+        """By how much η has changed."""
+        return {"lr_change": torch.zeros((), device=self._context.device)}
