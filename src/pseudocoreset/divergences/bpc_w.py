@@ -53,7 +53,7 @@ class _Update(Update):
         info = {
             "distance": float(away.square().sum() / scale),
             "student_loss": float(student["loss_sum"] / self.settings.student_steps),
-            "lr_student": float(lr),
+            "lr_student": first + float(state["lr_change"]),
             "start_epoch": segment.epoch,
         }
         return Estimate(gathered(found), {"lr_change": change}, info)
