@@ -7,7 +7,7 @@ from pseudocoreset import foreign
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.describe import describe
 from pseudocoreset.distill import distill as make_coreset
-from pseudocoreset.engine.files import write_json, write_text
+from pseudocoreset.engine.files import refuse_unwritable, write_json, write_text
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import evaluate as evaluate_coreset
 from pseudocoreset.evaluation.own_images import predict_files
@@ -189,17 +189,21 @@ def reproduce(given: Namespace) -> None:
     if given.holdout < 0:
         raise UserError(f"--holdout {given.holdout} is negative: give 0 or more images.")
     scope = Scope(data, given.holdout, given.image_size)
-    if given.list:
-        print(listing(names, out, scope))
-        return
     settings = pick(ReproduceSettings, given)
     settings.check()
+    if given.list:
+        if given.cells is not None:
+            raise UserError("--list lists all cells: leave --cells out.")
+        print(listing(names, out, scope))
+        return
     if given.cells is not None and given.data is None:
         raise UserError("--cells are measured: give --data with them, or leave them out.")
     cells = chosen_cells(names, settings.recipe, scope.data, given.cells)
     say = (lambda *_: None) if given.quiet else print
+    refuse_unwritable(out)
     if given.data is not None:
         folder = Path(given.work) if given.work is not None else out.parent / "reproduce-work"
+        refuse_unwritable(folder)
         common = pick(CommonOptions, given)
         place = folder / scope.label
         work = Work(

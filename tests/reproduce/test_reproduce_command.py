@@ -9,6 +9,7 @@ import pytest
 
 from pseudocoreset import Pseudocoreset, load_data, named_protocol
 from pseudocoreset.cli import main
+from pseudocoreset.engine import files
 from pseudocoreset.recipes import OWN
 from pseudocoreset.reproduce import measure_cell as measuring
 from pseudocoreset.reproduce import run as running
@@ -120,8 +121,12 @@ def test_the_table_is_rendered(results, capsys):
     assert page.startswith(MARK)
     section = page[page.index("## digits") :]
     assert "not measured" not in section
-    assert section.count("1 experts × 2 epochs, 1 updates, 2 seeds") == 24
-    assert "![FBPC, 50 a class, recipe `paper`](pictures/digits-fbpc-ipc50.png)" in section
+    assert section.count("1 expert × 2 epochs, 1 of ") == 24
+    assert section.count("updates, 2 seeds") == 24
+    assert (
+        "![FBPC, 50 a class, 10 of them shown, recipe `paper`](pictures/digits-fbpc-ipc50.png)"
+        in section
+    )
     latex = (results / "table1" / "digits.tex").read_text()
     assert latex.count(r"\midrule") == 4
     assert r"$\pm$" in latex
@@ -296,12 +301,29 @@ def test_the_list_says_what_is_measured_and_how_long_it_took(results, tmp_path, 
         (["table1", "--cells", "fbpc/10"], "give --data with them"),
         (["table1", "--num", "0", "--data", "digits"], "--num 0"),
         (["table1", "--epochs", "0", "--data", "digits"], "--epochs 0"),
+        (["--list", "--recipe", "best"], "--recipe best"),
+        (["--list", "--cells", "fbpc/1"], "leave --cells out"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, says, tmp_path, capsys):
     run(*arguments, "--out", tmp_path / "results", code=2)
     assert says in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_before_anything_is_measured(
+    tmp_path, monkeypatch, capsys
+):
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setattr(running, "measure_cell", pytest.fail)
+    for place in (["--out", file / "results"], ["--out", tmp_path / "o", "--work", file]):
+        run("table1", *SMALL, "--cells", "random/1", *place, code=2)
+        assert f"{file} is a file" in capsys.readouterr().err
+    monkeypatch.setattr(files.os, "access", lambda *_: False)
+    run("table1", *SMALL, "--cells", "random/1", "--out", tmp_path / "o", code=2)
+    assert "can't be written to" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_run_of_more_updates_is_to_be_deleted_under_work(results, tmp_path, capsys):

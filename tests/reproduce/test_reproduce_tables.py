@@ -4,22 +4,24 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from made_cells import made
-from pseudocoreset import recipes
+from pseudocoreset import DistillSettings, load_data, recipes
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
 from pseudocoreset.reproduce.compare import nll_verdict, verdict
+from pseudocoreset.reproduce.goals import goals_table
 from pseudocoreset.reproduce.page import MARK, page_path, readme_block, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.reproduce.stored import Measured, write_measured
+from pseudocoreset.reproduce.stored import Measured, other_than_recipe, write_measured
 from pseudocoreset.reproduce.tables import (
     dsa_table,
     headline,
+    made_with,
     order_sentences,
     table1,
     table1_by_paper,
@@ -195,6 +197,10 @@ def test_everything_is_rendered_from_the_stored_cells(tmp_path):
     assert readme.endswith("<!-- /table1 -->\nb\n")
     assert "old" not in readme
     assert "60.00" in readme
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results.md").write_text(MARK)
+    elsewhere = out.rename(tmp_path / "again")
+    assert all(path.is_relative_to(elsewhere) for path in rendered(elsewhere))
 
 
 def test_a_page_that_this_program_did_not_write_is_left_alone(tmp_path):
@@ -204,6 +210,7 @@ def test_a_page_that_this_program_did_not_write_is_left_alone(tmp_path):
     assert page_path(tmp_path / "results") == tmp_path / "results" / "results.md"
     page.write_text(f"{MARK}\nold")
     assert page_path(tmp_path / "results") == page
+    assert page_path(tmp_path / "again") == tmp_path / "again" / "results.md"
     assert "[../results](../results)" in results_page(tmp_path / "results", page)
 
 
@@ -248,6 +255,46 @@ def test_only_what_differs_from_the_paper_is_measured_again(table, data, tuned):
     assert [cell.name for cell in cells] == [cell.name for cell in paper_cells]
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "nll", "kim", "expected"),
+    [
+        (63.0, 1.15, 1.15, "met"),
+        (62.86, 1.1, 1.15, "accuracy 0.14 short"),
+        (64.0, 1.1, 1.16, "only our NLL meets it"),
+        (64.0, 1.16, 1.1, "only Kim et al.’s NLL meets it"),
+        (62.0, 1.2, 1.3, "accuracy 1.00 short; NLL missed"),
+    ],
+)
+def test_a_goal_is_met_in_everything_or_says_in_what_not(accuracy, nll, kim, expected):
+    tuned, random = fbpc(recipe="tuned"), Cell("table1", "random", 10, None)
+    found = {tuned: made(tuned, accuracy, nll, kim), random: made(random, 30.5)}
+    table = goals_table(found, CIFAR10).markdown()
+    row = line_of(table, "FBPC, 10 a class, recipe `tuned`", "63.0 / 1.15")
+    assert f"** | {expected} |" in row
+    assert "** | met |" in line_of(table, "Random, 10 a class", "30.5")
+    assert line_of(table, "BPC-fKL, 1 a class, recipe `paper`", "32.5").endswith("– | – |")
+    assert goals_table(found, Scope("cifar10", 5000)) is None
+
+
+def test_settings_unlike_todays_recipe_are_told():
+    of_today = DistillSettings("bpc-rkl", 10)
+    config = of_today.resolved(load_data("digits"), ())
+    cell = Cell("table1", "bpc-rkl", 10, "paper")
+    before = made(cell, 40.0)
+    coreset = {**before.content["coreset"], "config": config, "images": 100}
+    same = replace(before, content={**before.content, "coreset": coreset})
+    assert other_than_recipe(same, "digits") == {}  # its learning rate is so many times larger
+    changed = {**config, "steps": 7, "average": 0.25}
+    coreset["config"] = changed
+    assert other_than_recipe(same, "digits") == {
+        "steps": (7, config["steps"]),
+        "average": (0.25, 0.0),
+    }
+    told = made_with(same, "digits")
+    assert f"7 of {config['steps']:,} updates, average 0.25 (now 0.0)" in told
+    assert other_than_recipe(made(Cell("table1", "random", 10, None), 30.0), "digits") == {}
+
+
 @pytest.mark.usefixtures("tuned_at_10")
 def test_a_tuned_row_has_the_papers_cells_where_nothing_was_tuned():
     cells = [made(fbpc(1), 35.0), made(fbpc(recipe="tuned"), 63.5)]
@@ -258,9 +305,8 @@ def test_a_tuned_row_has_the_papers_cells_where_nothing_was_tuned():
     row = line_of(headline(found, CIFAR10).markdown(), "FBPC, recipe `tuned`")
     assert "| as `paper` | **63.50 /" in row
     assert "**63.50 /" in row
-    assert "| 35.00 ± 0.10" in line_of(
-        dsa_table({}, found, CIFAR10).markdown(), "FBPC (DSA)", "tuned"
-    )
+    row = line_of(dsa_table({}, found, CIFAR10).markdown(), "FBPC (DSA)", "tuned")
+    assert "| as `paper` | 63.50 ± 0.10" in row
     (sentence,) = order_sentences(found, CIFAR10)
     assert sentence.startswith(
         "10 a class, recipe `tuned` (`paper` where there is no other): Random 20.0"
@@ -302,6 +348,18 @@ def test_time_spent_waits_for_another_process_to_write_it(tmp_path):
         with TimeSpent(path):
             pass
     assert TimeSpent(path).seconds > 5.0
+
+
+def test_what_was_there_before_its_time_was_taken_took_longer(tmp_path):
+    path, made_before = tmp_path / "seconds.json", tmp_path / "experts"
+    made_before.mkdir()
+    for _ in range(2):
+        with TimeSpent(path, made_before):
+            pass
+    assert not TimeSpent(path, made_before).whole
+    with TimeSpent(tmp_path / "other.json", tmp_path / "later"):
+        (tmp_path / "later").mkdir()
+    assert TimeSpent(tmp_path / "other.json", tmp_path / "later").whole
 
 
 def test_time_spent_adds_up_and_owns_up(tmp_path):

@@ -59,6 +59,16 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Refuse at once a folder that files could not be written to after long work; make nothing."""
+    whole = folder.absolute()
+    there = next(place for place in (whole, *whole.parents) if place.exists())
+    if not there.is_dir():
+        raise UserError(f"{folder} can't be a folder, as {there} is a file: give another place.")
+    if not os.access(there, os.W_OK):
+        raise UserError(f"{folder} can't be written to, as {there} can't: give another place.")
+
+
 def _remove_left_behind(path: Path) -> None:
     """Remove what processes that were killed wrote of this file; another may be writing it now."""
     # mkstemp puts eight characters in the middle.

@@ -146,9 +146,10 @@ def _made(cell: Cell, work: Work) -> Made:
         # Ten images drawn at random differ much from ten others, so each seed has its own.
         seeds = range(work.seed, work.seed + work.settings.seeds)
         return Made([_distilled(cell, work, seed=seed) for seed in seeds])
-    experts_watch = TimeSpent(work.folder / f"{_experts_name(cell, work)}.seconds.json")
+    store = work.folder / _experts_name(cell, work)
+    experts_watch = TimeSpent(store.with_name(f"{store.name}.seconds.json"), store)
     with experts_watch:
-        experts = _experts(cell, work)
+        experts = _experts(cell, work, store)
     name = f"{cell.file_name}{'' if cell.dsa else '-no-dsa'}-{len(experts)}x{experts.last_epoch}"
     folder = work.folder / "runs" / f"{name}-seed{work.seed}"
     watch = TimeSpent(folder / "seconds.json")
@@ -157,12 +158,12 @@ def _made(cell: Cell, work: Work) -> Made:
     return Made([coreset], experts, experts_watch, watch)
 
 
-def _experts(cell: Cell, work: Work) -> ExpertStore:
+def _experts(cell: Cell, work: Work, store: Path) -> ExpertStore:
     """The experts that all cells share; more of them are added to those that are there."""
     return train_experts(
         work.data,
         NET,
-        work.folder / _experts_name(cell, work),
+        store,
         ExpertSettings(
             num=work.settings.num,
             epochs=work.settings.epochs,

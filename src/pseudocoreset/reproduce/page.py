@@ -9,13 +9,16 @@ from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import FULL, SIZES, TABLES, Cell, Scope
+from pseudocoreset.reproduce.goals import goals_table
 from pseudocoreset.reproduce.pictures import chart_path, picture_path
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import Measured, measured_cells
 from pseudocoreset.reproduce.tables import (
+    MADE_WITH,
     Found,
     by_paper,
     dsa_table,
+    experts_of,
     headline,
     order_sentences,
     short_scores,
@@ -58,10 +61,15 @@ def scopes(out: Path) -> list[Scope]:
 
 
 def page_path(out: Path) -> Path:
-    """docs/results.md beside the results where this program wrote one before, or in them."""
+    """docs/results.md beside a project's results where this program wrote one, or in `out`."""
     page = out.parent / "docs" / "results.md"
     written = page.exists() and page.read_text(encoding="utf-8").startswith(MARK)
-    return page if written else out / "results.md"
+    return page if written and _is_a_projects(out) else out / "results.md"
+
+
+def _is_a_projects(out: Path) -> bool:
+    """Whether the pages beside `out` tell of it; another folder may lie beside them too."""
+    return out.absolute().name == "results"
 
 
 def rendered(out: Path) -> dict[Path, str]:
@@ -73,7 +81,8 @@ def rendered(out: Path) -> dict[Path, str]:
         on = f"{scope.label}, scored on the {scope.split} images"
         if found["table1"]:
             caption = f"Accuracy and negative log-likelihoods, ours and the paper's ({on})."
-            text = table1(found["table1"], scope).latex(caption, f"tab:table1-{scope.label}")
+            scores = table1(found["table1"], scope).without(MADE_WITH)
+            text = scores.latex(caption, f"tab:table1-{scope.label}")
             texts[out / "table1" / f"{scope.label}.tex"] = text
         if found["dsa"]:
             caption = f"Accuracy without and with DSA, ours and the paper's ({on})."
@@ -81,7 +90,7 @@ def rendered(out: Path) -> dict[Path, str]:
             text = rows.latex(caption, f"tab:dsa-{scope.label}")
             texts[out / "dsa" / f"{scope.label}.tex"] = text
     readme = out.parent / "README.md"
-    if readme.exists():
+    if readme.exists() and _is_a_projects(out):
         before = readme.read_text(encoding="utf-8")
         if README_BLOCK.search(before):
             block = readme_block(out)
@@ -133,6 +142,9 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     on = "the test images" if not scope.holdout else f"{scope.holdout:,} held-out training images"
     size = f" resized to {scope.image_size}×{scope.image_size}" if scope.image_size else ""
     parts = [f"## {scope.data}{size}, scored on {on}\n"]
+    goals = goals_table(found["table1"], scope)
+    if goals is not None:
+        parts += ["### Goals that were set beforehand\n", goals.markdown()]
     parts += _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
     parts += [f"### Table 1: {TABLES['table1']}\n", table1(found["table1"], scope).markdown()]
     chart = chart_path(out, scope)
@@ -150,6 +162,10 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
         f"### DSA: {TABLES['dsa']}\n",
         dsa_table(found["dsa"], found["table1"], scope).markdown(),
     ]
+    if found["dsa"]:
+        parts.append(
+            f"Made without DSA with {experts_of(found['dsa'])}; with DSA, as Table 1 says.\n"
+        )
     without = by_paper(found["dsa"])
     if without:
         again = dsa_table(without, by_paper(found["table1"]), scope)
@@ -183,7 +199,7 @@ def _protocol_parts(measured: list[Measured]) -> list[str]:
         "temperature of T = 2d²m/(ηα), or 0.067/m. By it the same coresets are scored again in a "
         "table of their own.\n"
     )
-    return ["How posteriors were sampled:\n", "".join(lines)]
+    return ["### How posteriors were sampled\n", "".join(lines)]
 
 
 def _picture_parts(out: Path, scope: Scope, results: str) -> list[str]:
@@ -204,8 +220,15 @@ def _place(picture: Path, out: Path, results: str) -> str:
 def _pictured(out: Path, scope: Scope, ipc: int) -> str:
     """What a picture shows, in words; the recipe is as the coreset has it."""
     path = shipped_path(out, scope, "fbpc", ipc)
-    recipe = Pseudocoreset.load(path).provenance.config["recipe"] if path.exists() else None
-    return f"FBPC, {ipc} a class" + (f", recipe `{recipe}`" if recipe else "")
+    words = f"FBPC, {ipc} a class"
+    if not path.exists():
+        return words
+    from pseudocoreset.report.images import images_by_class  # matplotlib takes a second to import
+
+    coreset = Pseudocoreset.load(path)
+    shown = max(len(group.pixels) for group in images_by_class(coreset))
+    some = f", {shown} of them shown" if shown < ipc else ""
+    return f"{words}{some}, recipe `{coreset.provenance.config['recipe']}`"
 
 
 def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:

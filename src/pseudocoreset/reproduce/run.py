@@ -15,6 +15,7 @@ from pseudocoreset.reproduce.shipped import ship
 from pseudocoreset.reproduce.stored import (
     Measured,
     measured_cells,
+    other_than_recipe,
     read_measured,
     write_measured,
 )
@@ -34,13 +35,13 @@ def measure_missing(
             _refuse_other_data(path, measured, work)
             other = _other_settings(measured, work)
             before = f"measured before{', with ' if other else ''}{', '.join(other)}"
-            yield f"{_words(measured)}; {before} (delete {path} to measure it again)"
+            yield f"{_words(measured, work)}; {before} (delete {path} to measure it again)"
             continue
         measured, coreset = measure_cell(cell, work)
         # The coreset first: where there is a cell, what belongs to it is there too.
         _keep(cell, coreset, work.scope, out, keep_coresets)
         write_measured(path, measured)
-        yield _words(measured)
+        yield _words(measured, work)
 
 
 def _other_settings(measured: Measured, work: Work) -> list[str]:
@@ -51,11 +52,13 @@ def _other_settings(measured: Measured, work: Work) -> list[str]:
         "first seed": (content["samplers"][0]["seed"], work.seed),
     }
     if content["experts"] is not None:
-        updates = content["coreset"]["config"]["steps"]
+        others = other_than_recipe(measured, work.data.name)
+        updates, of_recipe = others.pop("steps", (content["coreset"]["config"]["steps"],) * 2)
         pairs |= {
             "experts": (content["experts"]["num"], asked.num),
             "epochs": (content["experts"]["epochs"], asked.epochs),
-            "updates": (updates, updates if asked.steps is None else asked.steps),
+            "updates": (updates, of_recipe if asked.steps is None else asked.steps),
+            **others,
         }
     return [f"{name} {was}, not {now}" for name, (was, now) in pairs.items() if was != now]
 
@@ -78,13 +81,13 @@ def _keep(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path, all_metho
     ship(cell, coreset, scope, out)
 
 
-def _words(measured: Measured) -> str:
+def _words(measured: Measured, work: Work) -> str:
     cell = measured.cell
     accuracy, nll, kim = (measured.score(name) for name in ("accuracy", "nll", "nll_kim"))
     recipe = f" ({cell.recipe})" if cell.recipe else ""
     return (
         f"{cell.table} {cell.name}{recipe}: {accuracy.mean:.2f} % ± {accuracy.std:.2f}, "
-        f"NLL {nll.mean:.3f} (Kim et al.'s {kim.mean:.3f}); {made_with(measured)}"
+        f"NLL {nll.mean:.3f} (Kim et al.'s {kim.mean:.3f}); {made_with(measured, work.data.name)}"
     )
 
 
@@ -101,13 +104,20 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         for recipe in RECIPES:
             cells = [cell for cell in cells_of(name, recipe, scope.data) if cell not in listed]
             if cells:
-                lines += [f"  {line}" for line in _recipe_lines(cells, found, of_table1, recipe)]
+                lines += [
+                    f"  {line}"
+                    for line in _recipe_lines(cells, found, of_table1, recipe, scope.data)
+                ]
             listed += cells
     return "\n".join(lines)
 
 
 def _recipe_lines(
-    cells: list[Cell], found: dict[Cell, Measured], of_table1: dict[Cell, Measured], recipe: str
+    cells: list[Cell],
+    found: dict[Cell, Measured],
+    of_table1: dict[Cell, Measured],
+    recipe: str,
+    data: str,
 ) -> list[str]:
     """What was measured, with its time; and what is missing, with that of its twin in table1."""
 
@@ -119,11 +129,17 @@ def _recipe_lines(
     missing = [with_twins_time(cell) for cell in cells if cell not in found]
     lines = [f"{recipe}: {len(done)} of {len(cells)} cells measured; {_time(done)}"]
     if done:
-        times = ", ".join(f"{m.cell.name} {clock(m.seconds)}" for m in done)
+        times = ", ".join(f"{m.cell.name} {clock(m.seconds)}{_shortened(m, data)}" for m in done)
         lines.append(f"  measured: {times}")
     if missing:
         lines.append(f"  missing: {', '.join(missing)}")
     return lines
+
+
+def _shortened(measured: Measured, data: str) -> str:
+    """Of a cell with other updates than the recipe's, how many."""
+    updates, of_recipe = other_than_recipe(measured, data).get("steps", (0, 0))
+    return "" if updates == of_recipe else f" ({updates:,} of {of_recipe:,} updates)"
 
 
 def _time(done: list[Measured]) -> str:
@@ -134,7 +150,7 @@ def _time(done: list[Measured]) -> str:
     experts: dict[str, float] = {}
     for measured in done:
         if measured.content["experts"] is not None:
-            store = measured.content["experts"]["store"]
+            store = measured.content["experts"]["fingerprint"]
             experts[store] = max(experts.get(store, 0.0), measured.content["duration"]["experts_s"])
     devices = ", ".join(sorted({str(measured.content["device"]) for measured in done}))
     durations = [measured.content["duration"] for measured in done]

@@ -8,6 +8,7 @@ from typing import Any
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
+from pseudocoreset.recipes import OF_A_SUM, recipe_for
 from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
 from pseudocoreset.reproduce.paper import Figure
@@ -46,6 +47,22 @@ class Measured:
         """What it took by itself: without the experts, which cells share."""
         duration = self.content["duration"]
         return float(duration["distill_s"] + duration["evaluate_s"])
+
+
+def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any]]:
+    """Settings of a cell that its recipe, as it is today, has otherwise: theirs, and the recipe's.
+
+    Not where students start, which the experts limit.
+    """
+    cell, content = measured.cell, measured.content
+    if cell.ipc is None or cell.recipe is None:
+        return {}
+    config = content["coreset"]["config"]
+    wanted = asdict(recipe_for(data, cell.ipc, cell.method, cell.recipe))
+    if cell.method in OF_A_SUM:
+        wanted["lr_images"] *= min(wanted["batch"], content["coreset"]["images"])
+    del wanted["start_epochs"]
+    return {n: (config[n], v) for n, v in wanted.items() if n in config and config[n] != v}
 
 
 def write_measured(path: Path, measured: Measured) -> None:

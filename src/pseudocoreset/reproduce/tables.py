@@ -1,6 +1,7 @@
 """The paper's tables out of measured cells, the paper's figures beside ours."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.console import clock
@@ -17,10 +18,11 @@ from pseudocoreset.reproduce.cells import (
 )
 from pseudocoreset.reproduce.compare import accuracy_difference, nll_difference, verdict
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.reproduce.stored import Measured
+from pseudocoreset.reproduce.stored import Measured, other_than_recipe
 from pseudocoreset.reproduce.text_table import TextTable
 
 UNKNOWN = "–"
+MADE_WITH = "made with"
 HEADER = (
     "ipc",
     "method",
@@ -34,7 +36,7 @@ HEADER = (
     "difference",
     "ECE",
     "Brier",
-    "made with",
+    MADE_WITH,
 )
 """The columns of Table 1."""
 Found = Mapping[Cell, Measured]
@@ -102,25 +104,33 @@ def _table1_row(cell: Cell, measured: Measured | None, scope: Scope) -> tuple[st
     accuracy, nll, kim = (shown(measured.score(name)) for name in ("accuracy", "nll", "nll_kim"))
     ece, brier = (shown(measured.score(name), 3) for name in ("ece", "brier"))
     ours = (accuracy, printed[0], differences[0], nll, kim, printed[1], differences[1], ece, brier)
-    return (*start, *ours, made_with(measured))
+    return (*start, *ours, made_with(measured, scope.data))
 
 
-def made_with(measured: Measured) -> str:
-    """Experts, updates, seeds and time of a cell, in a few words."""
+def made_with(measured: Measured, data: str) -> str:
+    """Experts, updates, settings unlike the recipe's, seeds and time of a cell, in a few words."""
     content = measured.content
     parts = []
     if content["experts"] is not None:
-        experts = content["experts"]
-        parts += [f"{experts['num']} experts × {experts['epochs']} epochs"]
-        parts += [f"{content['coreset']['config']['steps']:,} updates"]
+        others = other_than_recipe(measured, data)
+        updates, of_recipe = others.pop("steps", (content["coreset"]["config"]["steps"], None))
+        more = f" of {of_recipe:,}" if of_recipe is not None else ""
+        parts.append(_experts_words(content["experts"]))
+        parts.append(f"{updates:,}{more} updates")
+        parts += [f"{name} {was} (now {now})" for name, (was, now) in others.items()]
     elif measured.cell.method == FULL:
         parts.append(f"{content['protocol']['epochs']} epochs of SGHMC")
     else:
         parts.append("new images each seed")
-    parts.append(f"{measured.seeds} {'seed' if measured.seeds == 1 else 'seeds'}")
+    parts.append(counted(measured.seeds, "seed"))
     at_least = "" if content["duration"]["whole"] else "at least "
     parts.append(at_least + clock(measured.seconds))
     return ", ".join(parts)
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def order_sentences(found: Found, scope: Scope) -> list[str]:
@@ -152,15 +162,17 @@ def dsa_table(without: Found, with_dsa: Found, scope: Scope) -> TextTable:
         rows = []
         for method, recipe in kinds:
             of_sizes = (cell_with(table, method, ipc, recipe, scope.data) for ipc in SIZES)
-            accuracies = (_accuracy(cell, found, scope) for cell in of_sizes)
+            accuracies = (_accuracy(cell, recipe, found, scope) for cell in of_sizes)
             rows.append((f"{TITLES[method]} ({name})", str(recipe), *accuracies))
         groups.append(rows)
     return TextTable(header, groups)
 
 
-def _accuracy(cell: Cell, found: Found, scope: Scope) -> str:
+def _accuracy(cell: Cell, recipe: str | None, found: Found, scope: Scope) -> str:
     """Accuracy, with the paper's in brackets."""
     assert cell.ipc is not None  # this table has no row of the full data
+    if cell.recipe != recipe:  # nothing is tuned there
+        return f"as `{cell.recipe}`"
     theirs: Figure | None = None
     if cell.dsa:
         scores = paper_scores(cell, scope)
@@ -173,6 +185,16 @@ def _accuracy(cell: Cell, found: Found, scope: Scope) -> str:
     if ours is None:
         return f"{UNKNOWN} (paper {shown(theirs)})"
     return f"{shown(ours)} (paper {shown(theirs)}: {verdict(ours, theirs, higher_is_better=True)})"
+
+
+def experts_of(found: Found) -> str:
+    """Of how many experts, trained for how long, cells were made."""
+    stores = [measured.content["experts"] for measured in found.values()]
+    return ", ".join(dict.fromkeys(_experts_words(store) for store in stores))
+
+
+def _experts_words(store: Mapping[str, Any]) -> str:
+    return f"{counted(store['num'], 'expert')} × {counted(store['epochs'], 'epoch')}"
 
 
 def headline(found: Found, scope: Scope) -> TextTable:

@@ -20,6 +20,15 @@ class TextTable:
     header: tuple[str, ...]
     groups: list[list[tuple[str, ...]]]
 
+    def without(self, column: str) -> "TextTable":
+        """The same, one column less."""
+        place = self.header.index(column)
+
+        def rest(row: tuple[str, ...]) -> tuple[str, ...]:
+            return row[:place] + row[place + 1 :]
+
+        return TextTable(rest(self.header), [[rest(row) for row in g] for g in self.groups])
+
     def markdown(self) -> str:
         """As GitHub shows it."""
         rows = [row for group in self.groups for row in group]
@@ -27,21 +36,21 @@ class TextTable:
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def latex(self, caption: str, label: str) -> str:
-        """A float with the rules of the package booktabs."""
+        """A float as wide as the page, with the rules of the package booktabs."""
         lines = [
-            r"% \usepackage{booktabs}",
+            r"% \usepackage{booktabs,graphicx}",
             r"\begin{table}",
             r"\centering",
-            r"\small",
             rf"\caption{{{escaped(caption)}}}",
             rf"\label{{{label}}}",
+            r"\resizebox{\textwidth}{!}{%",
             rf"\begin{{tabular}}{{{'l' * len(self.header)}}}",
             r"\toprule",
             _latex_row(self.header),
         ]
         for group in self.groups:
             lines += [r"\midrule", *map(_latex_row, group)]
-        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        lines += [r"\bottomrule", r"\end{tabular}}", r"\end{table}"]
         return "\n".join(lines) + "\n"
 
 

@@ -15,11 +15,12 @@ class TimeSpent:
 
     Blocks of several processes count each by itself. One that was killed, or is not done yet,
     can't say how long it was at work: as long as there is one, `whole` is false, and `seconds` are
-    a lower bound.
+    a lower bound. So it is where `made` was there before its time was first taken.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, made: Path | None = None) -> None:
         self._path = path
+        self._made = made
 
     @property
     def seconds(self) -> float:
@@ -52,7 +53,8 @@ class TimeSpent:
 
     def _read(self) -> dict[str, float]:
         if not self._path.exists():
-            return {"seconds": 0.0, "begun": 0}
+            before = self._made is not None and self._made.exists()
+            return {"seconds": 0.0, "begun": int(before)}
         return dict(json.loads(self._path.read_text(encoding="utf-8")))
 
     @contextmanager
