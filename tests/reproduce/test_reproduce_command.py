@@ -317,8 +317,9 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_anything_is_meas
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setattr(running, "measure_cell", pytest.fail)
-    for place in (["--out", file / "results"], ["--out", tmp_path / "o", "--work", file]):
-        run("table1", *SMALL, "--cells", "random/1", *place, code=2)
+    for out, work in ((file / "results", tmp_path / "w"), (tmp_path / "o", file)):
+        given = ["--cells", "random/1", "--out", out, "--work", work]
+        run("table1", *SMALL, *given, code=2)
         assert f"{file} is a file" in capsys.readouterr().err
     monkeypatch.setattr(files.os, "access", lambda *_: False)
     run("table1", *SMALL, "--cells", "random/1", "--out", tmp_path / "o", code=2)
