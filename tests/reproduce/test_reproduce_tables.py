@@ -17,7 +17,12 @@ from pseudocoreset.reproduce.compare import nll_verdict, verdict
 from pseudocoreset.reproduce.goals import goals_table
 from pseudocoreset.reproduce.page import MARK, page_path, readme_block, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.reproduce.stored import Measured, other_than_recipe, write_measured
+from pseudocoreset.reproduce.stored import (
+    Measured,
+    measured_cells,
+    other_than_recipe,
+    write_measured,
+)
 from pseudocoreset.reproduce.tables import (
     dsa_table,
     headline,
@@ -220,6 +225,17 @@ def test_the_committed_pages_are_what_the_committed_results_give():
     for path, text in texts.items():
         assert path.read_text(encoding="utf-8") == text, f"{path}: run `pseudocoreset reproduce`"
     assert readme_block(ROOT / "results") in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_summary_has_the_figures_of_the_cells():
+    said = " ".join((ROOT / "results" / "summary.md").read_text(encoding="utf-8").split())
+    found = measured_cells(ROOT / "results", CIFAR10, "table1")
+    for ipc in (1, 10, 50):
+        cell = found[fbpc(ipc, "tuned")]
+        scores = [cell.score(name).mean for name in ("accuracy", "nll", "nll_kim")]
+        assert "{:.1f} / {:.2f} / {:.2f}".format(*scores) in said
+        theirs = paper.TABLE1["fbpc", ipc]
+        assert f"{theirs.accuracy.mean:.2f} / {theirs.nll.mean:.2f}" in said
 
 
 def test_cells_are_chosen_by_patterns_and_each_once():

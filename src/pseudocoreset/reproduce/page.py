@@ -28,8 +28,8 @@ from pseudocoreset.reproduce.tables import (
 
 MARK = "<!-- written by `pseudocoreset reproduce` from the files under results/: do not edit -->"
 README_BLOCK = re.compile(r"(<!-- table1 -->\n).*?(<!-- /table1 -->)", re.DOTALL)
-NOTES = "notes.md"
-"""What a person has to say about the figures; it becomes the end of the page."""
+SUMMARY, NOTES = "summary.md", "notes.md"
+"""What a person has to say about the figures: the beginning of the page, and its end."""
 
 _HOW = """\
 Every figure comes from a JSON file in [{results}]({results}), one a cell, with its configuration,
@@ -128,13 +128,15 @@ def readme_block(out: Path) -> str:
 def results_page(out: Path, page: Path) -> str:
     """The whole page, as it is to stand at `page`."""
     results = relpath(out, page.parent)
-    parts = [f"{MARK}\n\n# Results\n", _HOW.format(results=results)]
+    summary, notes = (_said(out / name) for name in (SUMMARY, NOTES))
+    parts = [f"{MARK}\n\n# Results\n", *summary, _HOW.format(results=results)]
     for scope in scopes(out):
         parts += _scope_parts(out, scope, results)
-    notes = out / NOTES
-    if notes.exists():
-        parts.append(notes.read_text(encoding="utf-8"))
-    return "\n".join(parts)
+    return "\n".join([*parts, *notes])
+
+
+def _said(path: Path) -> list[str]:
+    return [path.read_text(encoding="utf-8")] if path.exists() else []
 
 
 def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
