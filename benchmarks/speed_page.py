@@ -18,6 +18,16 @@ ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs" / "speed.md", ROOT / "README.md")
 METHODS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "bpc-rkl", "bpc-w")
 SIZES = (1, 10, 50)
+UPDATE_GOALS = ((1, 0.05, 6.0), (10, 0.06, 5.0), (50, 0.18, 4.0))
+"""Of an update of FBPC with so many images a class: seconds, and the ratio of the plain twin's."""
+MEMORY_GOALS = (
+    ("convnet", 1, 0.04),
+    ("convnet", 10, 0.32),
+    ("convnet", 50, 1.59),
+    ("lenet", 10, 0.02),
+    ("resnet18", 10, 2.56),
+)
+"""The paper's figures, in GB; ours are without the step on real images."""
 NONE = "–"
 
 Row = dict[str, Any]
@@ -48,7 +58,10 @@ def tables(results: Path) -> dict[str, str]:
     agreement = read("fast-and-plain")
     looks = read("looks")
     planned = {name: read(name)["rows"] for name in ("plan", "plan-gpu")}
+    whole_job_s = sum(row["took_s"] for row in planned["plan-gpu"])
+    quickstart_s = max(read("quickstart")["seconds"])
     return {
+        "goals": of_goals(rows, whole_job_s, quickstart_s).markdown(),
         "updates": of_updates(rows).markdown(),
         "headline": of_headline(updates).markdown(),
         "looks": of_looks(looks).markdown(),
@@ -70,6 +83,31 @@ def tables(results: Path) -> dict[str, str]:
             }
         ),
     }
+
+
+def of_goals(rows: list[Row], whole_job_s: float, quickstart_s: float) -> TextTable:
+    """What was to be reached, and what is: at most so much, of ratios at least."""
+    found = {(row["what"], row["net"], row["ipc"]): row for row in rows}
+    lines = []
+
+    def goal(what: str, reached: float, limit: float, form: str, least: bool = False) -> None:
+        met = reached >= limit if least else reached <= limit
+        asked = f"{'at least' if least else 'at most'} {form.format(limit)}"
+        lines.append((what, asked, form.format(reached), "met" if met else "missed"))
+
+    for ipc, seconds, ratio in UPDATE_GOALS:
+        row = found["fbpc update", "convnet", ipc]
+        goal(f"FBPC update, {ipc} a class", row["fast_s"], seconds, "{:.3f} s")
+        goal("beside its plain twin", row["ratio"], ratio, "{:.1f}×", least=True)
+    goal("expert's epoch", found["expert epoch", "convnet", None]["fast_s"], 0.12, "{:.3f} s")
+    chains = found["sghmc 5 seeds", "convnet", 10]
+    goal("SGHMC, 5 chains at 10 a class", chains["fast_s"], 3.0, "{:.2f} s")
+    goal("whole job at 10 a class", whole_job_s, 240.0, "{:.0f} s")
+    for net, ipc, gb in MEMORY_GOALS:
+        peak = found["fbpc update", net, ipc]["peak_gb"]
+        goal(f"memory of an update, {net}, {ipc} a class", peak, gb, "{:.2f} GB")
+    goal("quickstart on two CPU cores", quickstart_s, 60.0, "{:.0f} s")
+    return TextTable(("", "goal", "reached", ""), [lines])
 
 
 def of_updates(rows: list[Row]) -> TextTable:
