@@ -278,6 +278,29 @@ def test_what_is_missing_is_called_as_it_is_given(arguments, missing, command, c
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["file/inside", "."])
+@pytest.mark.parametrize(
+    ("command", "option", "work"),
+    [
+        (["evaluate", "coreset"], "--json", "commands.evaluate_coreset"),
+        (["sample", "coreset"], "--out", "commands.sample_posterior"),
+        (["predict", "posterior", "image.png"], "--json", "commands.predict_files"),
+        (["plan", "evaluate"], "--json", "plan_command.load"),
+    ],
+    ids=lambda part: part[0] if isinstance(part, list) else None,
+)
+def test_a_file_that_cant_be_written_is_refused_before_the_work(
+    command, option, work, place, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(f"pseudocoreset.{work}", pytest.fail)
+    data = ["--data", "digits"] if "evaluate" in command else []
+    run(*command, *data, option, tmp_path / place, "--device", "cpu", code=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("give another place.")
+    assert "is a file" in line or "is a folder" in line
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_explains_every_option(command, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -7,7 +7,12 @@ from pseudocoreset import foreign
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.describe import describe
 from pseudocoreset.distill import distill as make_coreset
-from pseudocoreset.engine.files import refuse_unwritable, write_json, write_text
+from pseudocoreset.engine.files import (
+    refuse_unwritable,
+    refuse_unwritable_file,
+    write_json,
+    write_text,
+)
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import evaluate as evaluate_coreset
 from pseudocoreset.evaluation.own_images import predict_files
@@ -99,6 +104,7 @@ def distill(given: Namespace) -> None:
 
 def evaluate(given: Namespace) -> None:
     """Score a coreset, on each of the networks that are given, or on its own."""
+    refuse_unwritable_file(given.json)
     data = load(given)
     path = Path(given.coreset)
     found = []
@@ -135,6 +141,7 @@ def evaluate(given: Namespace) -> None:
 
 def sample(given: Namespace) -> None:
     """Store samples of a posterior."""
+    refuse_unwritable_file(given.out)
     posterior = sample_posterior(
         Pseudocoreset.load(given.coreset),
         one_net(given),
@@ -150,6 +157,7 @@ def sample(given: Namespace) -> None:
 
 def predict(given: Namespace) -> None:
     """Predict a person's own images."""
+    refuse_unwritable_file(given.json)
     predictions = predict_files(
         Posterior.load(given.posterior), [Path(name) for name in given.images], given.device
     )

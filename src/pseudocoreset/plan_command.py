@@ -13,7 +13,7 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData
 from pseudocoreset.distill import distill
 from pseudocoreset.engine.device import choose_device
-from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.files import refuse_unwritable_file, write_json
 from pseudocoreset.engine.loop import compiled_anew
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings
@@ -40,8 +40,9 @@ COMPILED = (
 
 def plan(given: Namespace) -> None:
     """Say what a command would take."""
-    begun = time.perf_counter()
     options = getattr(given, given.command)
+    refuse_unwritable_file(options.json)
+    begun = time.perf_counter()
     data = load(options)
     loaded_s = time.perf_counter() - begun
     if not options.quiet:

@@ -69,6 +69,15 @@ def refuse_unwritable(folder: Path) -> None:
         raise UserError(f"{folder} can't be written to, as {there} can't: give another place.")
 
 
+def refuse_unwritable_file(path: Path | str | None) -> None:
+    """The same for a file, if one is given."""
+    if path is None:
+        return
+    if Path(path).is_dir():
+        raise UserError(f"{path} can't be written, as it is a folder: give another place.")
+    refuse_unwritable(Path(path).parent)
+
+
 def _remove_left_behind(path: Path) -> None:
     """Remove what processes that were killed wrote of this file; another may be writing it now."""
     # mkstemp puts eight characters in the middle.
