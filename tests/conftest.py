@@ -1,5 +1,7 @@
 """Every annotated shape and type of the package is checked while the tests run."""
 
+import signal
+
 import pytest
 import torch
 from jaxtyping import install_import_hook
@@ -8,6 +10,9 @@ install_import_hook("pseudocoreset", "typechecker.check")
 
 # The tests run side by side; threads that wait for one another would only slow them down.
 torch.set_num_threads(1)
+
+# Begun in the background of a script, tests inherit that Ctrl-C does nothing; some send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from small_world import make_data, make_store  # noqa: E402 - it imports what is to be checked
 
