@@ -81,18 +81,8 @@ def test_the_command_that_compares_them(tmp_path):
     data, few = load_data("digits"), ExpertSettings(num=1, epochs=11, lr=0.1, batch=256)
     train_experts(data, NET, tmp_path / "experts", few, device="cpu")
     given = ["--data", "digits", "--device", "cpu", "--experts", tmp_path / "experts"]
-    given += [
-        "--ipc",
-        1,
-        "--steps",
-        2,
-        "--seeds",
-        1,
-        "--again",
-        1,
-        "--out",
-        tmp_path / "found.json",
-    ]
+    given += ["--ipc", 1, "--steps", 2, "--seeds", 1, "--again", 1]
+    given += ["--out", tmp_path / "found.json"]
     command = [sys.executable, fast_and_plain.__file__, *map(str, given)]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     found = json.loads((tmp_path / "found.json").read_text())
