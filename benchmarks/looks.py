@@ -3,8 +3,9 @@
     python benchmarks/looks.py              (on a GPU; into results/looks.json)
     python benchmarks/looks.py --small      (seconds on a CPU; writes only to an --out)
 
-The same updates of FBPC, with as many steps to the MAP solution, take a look every ten steps, as
-the package does, and once after the last. Each way is measured in turn, several times.
+The same updates of FBPC and FBPC-isotropic, with as many steps to the MAP solution, take a look
+every ten steps, as the package does, and once after the last. Each way is measured in turn, several
+times.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +27,7 @@ from script import exit_with
 from speed import SIZES, SMALL_NET
 from speed_row import Row, data_of, measure_update
 
+METHODS = ("fbpc", "fbpc-isotropic")
 STEPS = 60
 ROUNDS = 3
 UPDATES = 10
@@ -46,20 +49,20 @@ def main() -> int:
             parser.error("results/ holds what a GPU took: give --out for what a CPU takes")
         out = OUT
     rows = []
-    for ipc in SIZES[:1] if options.small else SIZES:
-        rows.append(compared(ipc, options.device, options.small))
+    for method, ipc in product(METHODS, SIZES[:1] if options.small else SIZES):
+        rows.append(compared(method, ipc, options.device, options.small))
         told = "{seconds:.5f} s with looks, {seconds_with_one:.5f} with one".format(**rows[-1])
-        print(f"{ipc} a class: {told}; a look {rows[-1]['look_s']:.6f} s", flush=True)
+        print(f"{method}, {ipc} a class: {told}; a look {rows[-1]['look_s']:.6f} s", flush=True)
         if out is not None:
             write_json(out, rows)
     return 0
 
 
-def compared(ipc: int, device: str, small: bool) -> dict[str, Any]:
+def compared(method: str, ipc: int, device: str, small: bool) -> dict[str, Any]:
     """An update with its looks, and with one."""
     place, usual = choose_device(device), map_solution.BLOCK
     net, updates, rounds = (SMALL_NET, 1, 1) if small else ("convnet", UPDATES, ROUNDS)
-    row = Row("fbpc update", net, ipc, repeats=updates, with_plain=False, map_steps=STEPS)
+    row = Row(f"{method} update", net, ipc, repeats=updates, with_plain=False, map_steps=STEPS)
     if small:
         row = replace(row, small=True, real_batch=8)
     data = data_of(row).to(place)
@@ -69,6 +72,7 @@ def compared(ipc: int, device: str, small: bool) -> dict[str, Any]:
             times[block] += measure_update(row, data, place, PeakMemory(place))["fast_each_s"]
     seconds, with_one = (median(each) for each in times.values())
     return {
+        "method": method,
         "net": net,
         "ipc": ipc,
         "map_steps": STEPS,

@@ -151,11 +151,13 @@ def of_headline(rows: list[Row]) -> TextTable:
 
 def of_looks(rows: list[Row]) -> TextTable:
     """An update that looks as often as it does, and one that looks once."""
-    lines = [
-        (f"{row['ipc']}", f"{row['seconds'] * 1000:.1f}", f"{row['seconds_with_one'] * 1000:.1f}")
-        for row in rows
-    ]
-    return TextTable(("images a class", f"{rows[0]['looks']} looks, ms", "one, ms"), [lines])
+
+    def line(row: Row) -> tuple[str, ...]:
+        times = (f"{row[name] * 1000:.1f}" for name in ("seconds", "seconds_with_one"))
+        return (f"`{row['method']}`", f"{row['ipc']}", *times)
+
+    head = ("method", "images a class", f"{rows[0]['looks']} looks, ms", "one, ms")
+    return TextTable(head, [[*map(line, rows)]])
 
 
 def of_memory(rows: list[Row]) -> TextTable:

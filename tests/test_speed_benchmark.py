@@ -280,10 +280,12 @@ def test_looks_at_the_loss_are_taken_as_often_as_it_says(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "argv", ["looks.py", "--small", "--device", "cpu", "--out", str(out)])
     usual = map_solution.BLOCK
     assert looks.main() == 0
-    (row,) = json.loads(out.read_text())
-    # A first update and one that counts, with six looks and then with one.
-    assert len(taken) == 2 * (6 + 1)
+    rows = json.loads(out.read_text())
+    assert [row["method"] for row in rows] == ["fbpc", "fbpc-isotropic"]
+    # Of each method a first update and one that counts, with six looks and then with one.
+    assert len(taken) == 2 * 2 * (6 + 1)
     assert usual == map_solution.BLOCK
-    gained = row["seconds"] - row["seconds_with_one"]
-    assert row["look_s"] == pytest.approx(gained / 5)
-    assert "a look" in capsys.readouterr().out
+    for row in rows:
+        gained = row["seconds"] - row["seconds_with_one"]
+        assert row["look_s"] == pytest.approx(gained / 5)
+    assert capsys.readouterr().out.count("a look") == 2

@@ -150,8 +150,16 @@ def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
         return function
     # Each network, size of batch and rule is a program of its own: PyTorch's limit of 8 is too few.
     torch._dynamo.config.recompile_limit = 256
-    # It would try padded matrices, in the memory of the steps and with as much again beside.
-    return torch.compile(function, dynamic=False, options={"shape_padding": False})
+    return torch.compile(
+        function,
+        dynamic=False,
+        options={
+            # It would try padded matrices, in the memory of the steps and with as much beside.
+            "shape_padding": False,
+            # Workers of its own would gain nothing, and take seconds to end when all else is done.
+            "compile_threads": 1,
+        },
+    )
 
 
 def compiled_anew() -> bool:
