@@ -24,12 +24,12 @@ from pseudocoreset.reproduce.stored import (
     write_measured,
 )
 from pseudocoreset.reproduce.tables import (
+    by_paper,
     dsa_table,
     headline,
     made_with,
     order_sentences,
     table1,
-    table1_by_paper,
 )
 from pseudocoreset.reproduce.text_table import TextTable
 from pseudocoreset.reproduce.time_spent import TimeSpent
@@ -77,10 +77,9 @@ def test_an_nll_is_met_only_when_both_definitions_meet_it(nll, kim, expected):
 
 
 def test_scores_by_the_papers_protocol_have_a_table_of_their_own(tmp_path):
-    assert table1_by_paper({}, CIFAR10) is None
     full = Cell("table1", "full", None, None)
     found = {fbpc(): made(fbpc(), 63.0, 1.2), full: made(full, 80.0)}
-    text = table1_by_paper(found, CIFAR10).markdown()
+    text = table1(by_paper(found), CIFAR10, missing=False).markdown()
     assert line_of(text, "10", "FBPC", "paper").startswith(
         "| 10 | FBPC | paper | 60.00 ± 0.10 | 62.33 ± 0.34 | −2.33 missed | 1.70 ± 0.01 | 1.90"
     )
@@ -89,7 +88,10 @@ def test_scores_by_the_papers_protocol_have_a_table_of_their_own(tmp_path):
     for measured in found.values():
         write_measured(measured.cell.path(tmp_path, CIFAR10), measured)
     page = results_page(tmp_path, tmp_path / "results.md")
-    assert text in page
+    assert (
+        f"### Table 1 by the paper's protocol: the same coresets, its noise, no prior\n\n{text}"
+        in page
+    )
     assert "### DSA by the paper's protocol" not in page
     plain = made(fbpc(table="dsa"), 52.0)
     write_measured(plain.cell.path(tmp_path, CIFAR10), plain)
@@ -188,8 +190,17 @@ def test_everything_is_rendered_from_the_stored_cells(tmp_path):
     (tmp_path / "README.md").write_text("a\n<!-- table1 -->\nold\n<!-- /table1 -->\nb\n")
     texts = rendered(out)
     names = {str(path.relative_to(tmp_path)) for path in texts}
-    tex = {"table1/cifar10.tex", "table1/cifar10-holdout5000.tex", "dsa/cifar10.tex"}
-    assert names == {"README.md", "results/results.md"} | {f"results/{name}" for name in tex}
+    tables = ("table1/cifar10", "table1/cifar10-holdout5000", "dsa/cifar10")
+    tex = {f"results/{name}{how}.tex" for name in tables for how in ("", "-by-paper")}
+    assert names == {"README.md", "results/results.md"} | tex
+    ours, again = (texts[out / "table1" / f"cifar10{how}.tex"] for how in ("", "-by-paper"))
+    assert "All training images" in ours
+    assert r"10 & FBPC & paper & 60.00 $\pm$ 0.10" in ours
+    assert "All training images" not in again
+    assert r"10 & FBPC & paper & 57.00 $\pm$ 0.10" in again
+    assert "scored on the test images by the paper's protocol" in again
+    assert r"\label{tab:table1-cifar10-by-paper}" in again
+    assert "47.00" in texts[out / "dsa" / "cifar10-by-paper.tex"]
     page = texts[out / "results.md"]
     assert "60.00 ± 0.10" in page
     assert "scored on 5,000 held-out training images" in page

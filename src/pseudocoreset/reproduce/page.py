@@ -23,7 +23,6 @@ from pseudocoreset.reproduce.tables import (
     order_sentences,
     short_scores,
     table1,
-    table1_by_paper,
 )
 
 MARK = "<!-- written by `pseudocoreset reproduce` from the files under results/: do not edit -->"
@@ -77,24 +76,34 @@ def rendered(out: Path) -> dict[Path, str]:
     page = page_path(out)
     texts = {page: results_page(out, page)}
     for scope in scopes(out):
-        found = {table: measured_cells(out, scope, table) for table in TABLES}
-        on = f"{scope.label}, scored on the {scope.split} images"
-        if found["table1"]:
-            caption = f"Accuracy and negative log-likelihoods, ours and the paper's ({on})."
-            scores = table1(found["table1"], scope).without(MADE_WITH)
-            text = scores.latex(caption, f"tab:table1-{scope.label}")
-            texts[out / "table1" / f"{scope.label}.tex"] = text
-        if found["dsa"]:
-            caption = f"Accuracy without and with DSA, ours and the paper's ({on})."
-            rows = dsa_table(found["dsa"], found["table1"], scope)
-            text = rows.latex(caption, f"tab:dsa-{scope.label}")
-            texts[out / "dsa" / f"{scope.label}.tex"] = text
+        texts |= _latex_tables(out, scope)
     readme = out.parent / "README.md"
     if readme.exists() and _is_a_projects(out):
         before = readme.read_text(encoding="utf-8")
         if README_BLOCK.search(before):
             block = readme_block(out)
             texts[readme] = README_BLOCK.sub(lambda marks: f"{marks[1]}{block}{marks[2]}", before)
+    return texts
+
+
+def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
+    """The tables by our protocol and by the paper's, where they were measured."""
+    found = {table: measured_cells(out, scope, table) for table in TABLES}
+    of_paper = {table: by_paper(cells) for table, cells in found.items()}
+    texts = {}
+    for name, cells, how in (
+        (scope.label, found, ""),
+        (f"{scope.label}-by-paper", of_paper, " by the paper's protocol"),
+    ):
+        on = f"({scope.label}, scored on the {scope.split} images{how})"
+        if cells["table1"]:
+            caption = f"Accuracy and negative log-likelihoods, ours and the paper's {on}."
+            rows = table1(cells["table1"], scope, missing=not how).without(MADE_WITH)
+            texts[out / "table1" / f"{name}.tex"] = rows.latex(caption, f"tab:table1-{name}")
+        if cells["dsa"]:
+            caption = f"Accuracy without and with DSA, ours and the paper's {on}."
+            rows = dsa_table(cells["dsa"], cells["table1"], scope)
+            texts[out / "dsa" / f"{name}.tex"] = rows.latex(caption, f"tab:dsa-{name}")
     return texts
 
 
@@ -157,9 +166,9 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     if sentences:
         parts.append("".join(f"- {sentence}\n" for sentence in sentences))
     same = "by the paper's protocol: the same coresets, its noise, no prior"
-    table1_again = table1_by_paper(found["table1"], scope)
-    if table1_again is not None:
-        parts += [f"### Table 1 {same}\n", table1_again.markdown()]
+    again = by_paper(found["table1"])
+    if again:
+        parts += [f"### Table 1 {same}\n", table1(again, scope, missing=False).markdown()]
     parts += [
         f"### DSA: {TABLES['dsa']}\n",
         dsa_table(found["dsa"], found["table1"], scope).markdown(),
@@ -170,8 +179,7 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
         )
     without = by_paper(found["dsa"])
     if without:
-        again = dsa_table(without, by_paper(found["table1"]), scope)
-        parts += [f"### DSA {same}\n", again.markdown()]
+        parts += [f"### DSA {same}\n", dsa_table(without, again, scope).markdown()]
     return parts + _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
 
 

@@ -1,6 +1,6 @@
 """The paper's tables out of measured cells, the paper's figures beside ours."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pseudocoreset.recipes import NAMES as RECIPES
@@ -53,31 +53,22 @@ def rows_of(table: str, found: Found, scope: Scope) -> list[Cell]:
     return list(dict.fromkeys([*cells_of(table, "paper", scope.data), *found]))
 
 
-def table1(found: Found, scope: Scope) -> TextTable:
-    """Table 1: one row a cell, by images per class."""
-    return _by_size(rows_of("table1", found, scope), found, scope)
+def table1(found: Found, scope: Scope, *, missing: bool = True) -> TextTable:
+    """Table 1: one row a cell, by images per class; the paper's cells that are missing, too."""
+    cells = rows_of("table1", found, scope) if missing else list(found)
+    methods = list(TITLES)
+    cells.sort(key=lambda cell: methods.index(cell.method))
+    groups = [
+        [_table1_row(cell, found.get(cell), scope) for cell in cells if cell.ipc == ipc]
+        for ipc in (*SIZES, None)
+    ]
+    return TextTable(HEADER, [group for group in groups if group])
 
 
 def by_paper(found: Found) -> dict[Cell, Measured]:
     """The same cells as scored by the paper's protocol, those that were."""
     of_paper = {cell: measured.by_paper for cell, measured in found.items()}
     return {cell: measured for cell, measured in of_paper.items() if measured is not None}
-
-
-def table1_by_paper(found: Found, scope: Scope) -> TextTable | None:
-    """Table 1 of what was measured by the paper's protocol; None where nothing was."""
-    scored = by_paper(found)
-    return _by_size(scored, scored, scope) if scored else None
-
-
-def _by_size(cells: Iterable[Cell], found: Found, scope: Scope) -> TextTable:
-    methods = list(TITLES)
-    ordered = sorted(cells, key=lambda cell: methods.index(cell.method))
-    groups = [
-        [_table1_row(cell, found.get(cell), scope) for cell in ordered if cell.ipc == ipc]
-        for ipc in (*SIZES, None)
-    ]
-    return TextTable(HEADER, [group for group in groups if group])
 
 
 def paper_scores(cell: Cell, scope: Scope) -> paper.Scores | None:
