@@ -7,8 +7,9 @@
 `tries.json` is a list of settings with a name, such as
 `[{"name": "later", "method": "fbpc", "ipc": 10, "recipe": "tuned", "from_epoch": 25}]`; what is not
 given is the recipe's. Each makes a coreset, whose posterior is sampled by the protocol `tuned` and
-scored on the images that experts and coreset never saw. Its row holds besides what the updates told
-(losses, variances, steps), as means over the first, the middle and the last 20.
+scored on the images that experts and coreset never saw. Its row holds besides all settings of the
+method, as recipes change, and what the updates told (losses, variances, steps), as means over the
+first, the middle and the last 20.
 
 The file keeps what it has; rows go to its part, called a wave, of the same experts, protocol,
 number of chains, device and versions. A try that is there by name is not run again. With --at-once,
@@ -184,7 +185,9 @@ def tried(one: Content, options: argparse.Namespace) -> Content:
         split="holdout",
         device=options.device,
     )
-    row = one | {k: round(scores.mean(k), 4) for k in SCORES}
+    row = (
+        one | {"config": coreset.provenance.config} | {k: round(scores.mean(k), 4) for k in SCORES}
+    )
     names = watch.figures[0] if watch.figures else {}
     return row | {name: along([f[name] for f in watch.figures]) for name in names}
 

@@ -137,6 +137,8 @@ def test_scores_are_those_of_the_images_that_were_held_out(experts, monkeypatch)
     one = {"name": "a", "settings": {"from_epoch": 1, "steps": 0}}
     row = choose_recipe.tried(one, choose_recipe.parse())
     assert scored == [("holdout", 100)]
+    config = row.pop("config")
+    assert (config["from_epoch"], config["steps"], config["gamma"]) == (1, 0, 0.3)
     assert row == {**one, "accuracy": 0.5, "nll": 0.5, "nll_kim": 0.5, "ece": 0.5}
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -70,10 +71,13 @@ def test_every_cell_is_measured_with_what_made_it(results):
     assert (content["experts"]["num"], content["experts"]["epochs"]) == (1, 2)
     assert content["coreset"]["config"]["steps"] == 1
     assert content["protocol"]["prior"] == TINY.prior
-    assert content["by_paper"].keys() == {*SCORE_KEYS, "protocol"}
+    assert content["by_paper"].keys() == {*SCORE_KEYS, "seeds", "protocol"}
     assert content["by_paper"]["protocol"]["prior"] != TINY.prior
     assert {"code", "torch"} <= content["versions"].keys()
     assert content["by_paper"]["nll"] != content["nll"]
+    assert content["by_paper"]["nll"] == pytest.approx(
+        fmean(scores["nll"] for scores in content["by_paper"]["seeds"])
+    )
     assert content["device"] == "cpu"
     assert content["duration"]["distill_s"] > 0
     assert content["duration"]["whole"]

@@ -17,6 +17,7 @@ from pseudocoreset.reproduce.compare import nll_verdict, verdict
 from pseudocoreset.reproduce.goals import goals_table
 from pseudocoreset.reproduce.page import MARK, page_path, readme_block, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
+from pseudocoreset.reproduce.run import listing
 from pseudocoreset.reproduce.stored import (
     Measured,
     measured_cells,
@@ -25,6 +26,8 @@ from pseudocoreset.reproduce.stored import (
 )
 from pseudocoreset.reproduce.tables import (
     by_paper,
+    compared,
+    dsa_made_with,
     dsa_table,
     headline,
     made_with,
@@ -168,11 +171,11 @@ def test_the_headline_is_short():
 
 
 def test_latex_escapes_what_it_must():
-    table = TextTable(("a & b", "%"), [[("1 ± 2", "x_y")], [("−3 × 4", "–")]])
+    table = TextTable(("a & b", "%"), [[("1 ± 2", "x_y `z`")], [("−3 × 4", "–")]])
     text = table.latex("50 % of {all}", "tab:x")
     assert r"\caption{50 \% of \{all\}}" in text
     assert r"a \& b & \% \\" in text
-    assert r"1 $\pm$ 2 & x\_y \\" in text
+    assert r"1 $\pm$ 2 & x\_y z \\" in text
     assert r"$-$3 $\times$ 4 & -- \\" in text
     assert text.count(r"\midrule") == 2
 
@@ -201,6 +204,11 @@ def test_everything_is_rendered_from_the_stored_cells(tmp_path):
     assert "scored on the test images by the paper's protocol" in again
     assert r"\label{tab:table1-cifar10-by-paper}" in again
     assert "47.00" in texts[out / "dsa" / "cifar10-by-paper.tex"]
+    full = Cell("table1", "full", None, None)  # which has no scores by the paper's protocol
+    stored(tmp_path / "full", made(full, 80.0))
+    texts_of_full = rendered(tmp_path / "full")
+    assert [path.name for path in texts_of_full] == ["results.md", "cifar10.tex"]
+    assert "### Table 1 by the paper's" not in texts_of_full[tmp_path / "full" / "results.md"]
     page = texts[out / "results.md"]
     assert "60.00 ± 0.10" in page
     assert "scored on 5,000 held-out training images" in page
@@ -296,11 +304,35 @@ def test_a_goal_is_met_in_everything_or_says_in_what_not(accuracy, nll, kim, exp
     tuned, random = fbpc(recipe="tuned"), Cell("table1", "random", 10, None)
     found = {tuned: made(tuned, accuracy, nll, kim), random: made(random, 30.5)}
     table = goals_table(found, CIFAR10).markdown()
-    row = line_of(table, "FBPC, 10 a class, recipe `tuned`", "63.0 / 1.15")
+    row = line_of(table, "FBPC, 10 a class, recipe `tuned`", "63.00 / 1.15")
     assert f"** | {expected} |" in row
-    assert "** | met |" in line_of(table, "Random, 10 a class", "30.5")
-    assert line_of(table, "BPC-fKL, 1 a class, recipe `paper`", "32.5").endswith("– | – |")
+    assert "** | met |" in line_of(table, "Random, 10 a class", "30.48")
+    assert line_of(table, "BPC-fKL, 1 a class, recipe `paper`", "32.50").endswith("– | – |")
     assert goals_table(found, Scope("cifar10", 5000)) is None
+
+
+def test_the_order_of_the_methods_is_a_goal():
+    cells = compared("tuned", 10, "cifar10")
+    found = {cell: made(cell, 40.0 + number) for number, cell in enumerate(cells)}
+
+    def row() -> str:
+        table = goals_table(found, CIFAR10).markdown()
+        order = "Random < BPC-rKL < BPC-fKL < FBPC"
+        return line_of(table, "order of the methods, 10 a class, recipe `tuned`", order)
+
+    assert row().endswith("| 40.0, 41.0, 42.0, 43.0 | met | 37.0, 38.0, 39.0, 40.0 | met |")
+    found[cells[1]] = made(cells[1], 42.5)
+    assert row().endswith("| 40.0, 42.5, 42.0, 43.0 | missed | 37.0, 39.5, 39.0, 40.0 | missed |")
+    del found[cells[1]]
+    assert row().endswith("| – | – | – | – |")
+
+
+def test_cells_of_table_1_are_what_their_recipes_make():
+    found = measured_cells(ROOT / "results", CIFAR10, "table1")
+    assert found
+    for cell, measured in found.items():
+        others = other_than_recipe(measured, "cifar10").keys() - {"steps"}
+        assert not others, f"{cell.name}: measure it again, as `tuned` has other {others} now"
 
 
 def test_settings_unlike_todays_recipe_are_told():
@@ -320,6 +352,26 @@ def test_settings_unlike_todays_recipe_are_told():
     told = made_with(same, "digits")
     assert f"7 of {config['steps']:,} updates, average 0.25 (now 0.0)" in told
     assert other_than_recipe(made(Cell("table1", "random", 10, None), 30.0), "digits") == {}
+    without = dsa_made_with({cell: same, fbpc(): made(fbpc(), 60.0)}, Scope("digits"))
+    assert without.startswith("Made without DSA with 20 experts × 30 epochs; ")
+    assert without.endswith(
+        f"says. bpc-rkl/10 `paper`: 7 of {config['steps']:,} updates, average 0.25 (now 0.0). "
+        "fbpc/10 `paper`: 1,000 of 50 updates."
+    )
+
+
+def test_the_list_tells_shortened_cells_and_experts_of_unknown_time(tmp_path):
+    before = made(Cell("table1", "bpc-fkl", 10, "paper"), 55.0)
+    duration = {**before.content["duration"], "experts_s": 2.0, "experts_whole": False}
+    others = {"num": 100, "epochs": 50, "fingerprint": "g"}
+    content = {**before.content, "duration": duration, "experts": others}
+    stored(tmp_path, made(fbpc(), 60.0), replace(before, content=content))
+    shown = listing(["table1"], tmp_path, CIFAR10)
+    assert "bpc-fkl/10 1:00 (1,000 of 5,000 updates), fbpc/10 1:00\n" in shown
+    assert (
+        "at least 2:00 and 10:02 for the experts, on a device, "
+        "without stores that were there before (100 experts × 50 epochs)"
+    ) in shown
 
 
 @pytest.mark.usefixtures("tuned_at_10")

@@ -117,7 +117,7 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     by_paper: dict[str, Any] | None = None
     if cell.method != FULL:
         scores = _evaluated(made.coresets, work, PAPER_PROTOCOL).as_json()
-        by_paper = {name: scores[name] for name in (*SCORE_KEYS, "protocol")}
+        by_paper = {name: scores[name] for name in (*SCORE_KEYS, "seeds", "protocol")}
     evaluate_s = time.perf_counter() - began
     content = evaluation.as_json()
     for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here

@@ -17,8 +17,8 @@ from pseudocoreset.reproduce.tables import (
     MADE_WITH,
     Found,
     by_paper,
+    dsa_made_with,
     dsa_table,
-    experts_of,
     headline,
     order_sentences,
     short_scores,
@@ -31,10 +31,10 @@ SUMMARY, NOTES = "summary.md", "notes.md"
 """What a person has to say about the figures: the beginning of the page, and its end."""
 
 _HOW = """\
-Every figure comes from a JSON file in [{results}]({results}), one a cell, with its configuration,
-seeds, versions, device, duration, and the fingerprint of its coreset. `pseudocoreset reproduce
---list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells ...`
-measures cells that are missing, and writes this page again.
+Every figure of the tables comes from a JSON file in [{results}]({results}), one a cell, with its
+configuration, seeds, versions, device, duration, and the fingerprint of its coreset. `pseudocoreset
+reproduce --list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells
+...` measures cells that are missing, and writes this page again.
 
 - Means ± standard deviations over seeds. A seed is one chain of SGHMC on the same coreset; for
   `Random` it is a draw of images of its own too, since ten images differ much from ten others.
@@ -43,10 +43,11 @@ measures cells that are missing, and writes this page again.
 - The recipe `paper` has the settings that the paper prints (for BPC those of Kim et al. 2022),
   `tuned` ones that were found on held-out training images.
 - *NLL* is −log of the averaged predictive distribution; *NLL of Kim et al.* averages as the code of
-  Kim et al. 2022 does, and is never smaller. Which one the paper prints is not known, so its NLL
-  counts as met only when both meet it.
+  Kim et al. 2022 does, and is the larger one, but for the weight of a last, short batch. Which one
+  the paper prints is not known, so its NLL counts as met only when both meet it.
 - *better* and *missed*: the means differ by more than √(s² + s'²) of the two standard deviations,
   for five seeds about twice the standard error of their difference; *within noise*: by no more.
+  How much coresets of one method differ that were made with other seeds is not in it.
 """
 
 
@@ -98,7 +99,7 @@ def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
         on = f"({scope.label}, scored on the {scope.split} images{how})"
         if cells["table1"]:
             caption = f"Accuracy and negative log-likelihoods, ours and the paper's {on}."
-            rows = table1(cells["table1"], scope, missing=not how).without(MADE_WITH)
+            rows = table1(cells["table1"], scope, missing=cells is found).without(MADE_WITH)
             texts[out / "table1" / f"{name}.tex"] = rows.latex(caption, f"tab:table1-{name}")
         if cells["dsa"]:
             caption = f"Accuracy without and with DSA, ours and the paper's {on}."
@@ -174,9 +175,7 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
         dsa_table(found["dsa"], found["table1"], scope).markdown(),
     ]
     if found["dsa"]:
-        parts.append(
-            f"Made without DSA with {experts_of(found['dsa'])}; with DSA, as Table 1 says.\n"
-        )
+        parts.append(f"{dsa_made_with(found['dsa'], scope)}\n")
     without = by_paper(found["dsa"])
     if without:
         parts += [f"### DSA {same}\n", dsa_table(without, again, scope).markdown()]

@@ -19,7 +19,7 @@ from pseudocoreset.reproduce.stored import (
     read_measured,
     write_measured,
 )
-from pseudocoreset.reproduce.tables import made_with
+from pseudocoreset.reproduce.tables import experts_words, made_with, unlike_recipe
 
 
 def measure_missing(
@@ -129,17 +129,16 @@ def _recipe_lines(
     missing = [with_twins_time(cell) for cell in cells if cell not in found]
     lines = [f"{recipe}: {len(done)} of {len(cells)} cells measured; {_time(done)}"]
     if done:
-        times = ", ".join(f"{m.cell.name} {clock(m.seconds)}{_shortened(m, data)}" for m in done)
+        times = ", ".join(f"{m.cell.name} {clock(m.seconds)}{_unlike(m, data)}" for m in done)
         lines.append(f"  measured: {times}")
     if missing:
         lines.append(f"  missing: {', '.join(missing)}")
     return lines
 
 
-def _shortened(measured: Measured, data: str) -> str:
-    """Of a cell with other updates than the recipe's, how many."""
-    updates, of_recipe = other_than_recipe(measured, data).get("steps", (0, 0))
-    return "" if updates == of_recipe else f" ({updates:,} of {of_recipe:,} updates)"
+def _unlike(measured: Measured, data: str) -> str:
+    words = ", ".join(unlike_recipe(measured, data))
+    return f" ({words})" if words else ""
 
 
 def _time(done: list[Measured]) -> str:
@@ -156,6 +155,13 @@ def _time(done: list[Measured]) -> str:
     durations = [measured.content["duration"] for measured in done]
     whole = all(d["whole"] and d["experts_whole"] for d in durations)
     words = f"{clock(total)} and {clock(sum(experts.values()))} for the experts, on {devices}"
+    before = {
+        experts_words(measured.content["experts"]): None
+        for measured in done
+        if not measured.content["duration"]["experts_whole"]
+    }
+    if before:
+        words += f", without stores that were there before ({', '.join(before)})"
     return words if whole else f"at least {words}"
 
 

@@ -1,6 +1,6 @@
 """The paper's tables out of measured cells, the paper's figures beside ours."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pseudocoreset.recipes import NAMES as RECIPES
@@ -103,12 +103,10 @@ def made_with(measured: Measured, data: str) -> str:
     content = measured.content
     parts = []
     if content["experts"] is not None:
-        others = other_than_recipe(measured, data)
-        updates, of_recipe = others.pop("steps", (content["coreset"]["config"]["steps"], None))
-        more = f" of {of_recipe:,}" if of_recipe is not None else ""
-        parts.append(_experts_words(content["experts"]))
-        parts.append(f"{updates:,}{more} updates")
-        parts += [f"{name} {was} (now {now})" for name, (was, now) in others.items()]
+        parts.append(experts_words(content["experts"]))
+        if "steps" not in other_than_recipe(measured, data):
+            parts.append(f"{content['coreset']['config']['steps']:,} updates")
+        parts += unlike_recipe(measured, data)
     elif measured.cell.method == FULL:
         parts.append(f"{content['protocol']['epochs']} epochs of SGHMC")
     else:
@@ -117,6 +115,14 @@ def made_with(measured: Measured, data: str) -> str:
     at_least = "" if content["duration"]["whole"] else "at least "
     parts.append(at_least + clock(measured.seconds))
     return ", ".join(parts)
+
+
+def unlike_recipe(measured: Measured, data: str) -> list[str]:
+    """In what a cell is not as its recipe of today would make it."""
+    others = other_than_recipe(measured, data)
+    updates = others.pop("steps", None)
+    words = [] if updates is None else ["{:,} of {:,} updates".format(*updates)]
+    return words + [f"{name} {was} (now {now})" for name, (was, now) in others.items()]
 
 
 def counted(number: int, what: str) -> str:
@@ -128,19 +134,34 @@ def order_sentences(found: Found, scope: Scope) -> list[str]:
     """Whether the methods come in the paper's order of accuracy, once a recipe and a size."""
     sentences = []
     for recipe in RECIPES:
-        of_recipe = cells_of("table1", recipe, scope.data)
         for ipc in SIZES:
-            cells = [cell for cell in of_recipe if cell.ipc == ipc and cell.method in paper.ORDER]
+            cells = compared(recipe, ipc, scope.data)
             differs = any(cell.recipe == recipe for cell in cells)
             if not differs or not all(cell in found for cell in cells):
                 continue
-            means = {cell.method: found[cell].score("accuracy").mean for cell in cells}
+            means = accuracies(cells, found)
             ordered = sorted(means, key=means.__getitem__)
             order = " < ".join(f"{TITLES[method]} {means[method]:.1f}" for method in ordered)
-            same = "the paper's order" if tuple(ordered) == paper.ORDER else "not the paper's order"
+            same = "the paper's order" if in_order(means) else "not the paper's order"
             others = "" if recipe == "paper" else " (`paper` where there is no other)"
             sentences.append(f"{ipc} a class, recipe `{recipe}`{others}: {order}; {same}.")
     return sentences
+
+
+def compared(recipe: str, ipc: int, data: str) -> list[Cell]:
+    """The cells of the methods whose order the paper tells, at one size."""
+    cells = cells_of("table1", recipe, data)
+    return [cell for cell in cells if cell.ipc == ipc and cell.method in paper.ORDER]
+
+
+def accuracies(cells: Iterable[Cell], found: Found) -> dict[str, float]:
+    """The mean accuracies of measured cells by method, in per cent."""
+    return {cell.method: found[cell].score("accuracy").mean for cell in cells}
+
+
+def in_order(means: Mapping[str, float]) -> bool:
+    """Whether the methods come in the paper's order of accuracy."""
+    return tuple(sorted(means, key=means.__getitem__)) == paper.ORDER
 
 
 def dsa_table(without: Found, with_dsa: Found, scope: Scope) -> TextTable:
@@ -178,13 +199,21 @@ def _accuracy(cell: Cell, recipe: str | None, found: Found, scope: Scope) -> str
     return f"{shown(ours)} (paper {shown(theirs)}: {verdict(ours, theirs, higher_is_better=True)})"
 
 
-def experts_of(found: Found) -> str:
-    """Of how many experts, trained for how long, cells were made."""
-    stores = [measured.content["experts"] for measured in found.values()]
-    return ", ".join(dict.fromkeys(_experts_words(store) for store in stores))
+def dsa_made_with(without: Found, scope: Scope) -> str:
+    """What the cells without augmentation were made with, and which not as their recipe is."""
+    stores = [measured.content["experts"] for measured in without.values()]
+    experts = ", ".join(dict.fromkeys(map(experts_words, stores)))
+    unlike: dict[str, list[str]] = {}
+    for cell, measured in without.items():
+        words = ", ".join(unlike_recipe(measured, scope.data))
+        if words:
+            unlike.setdefault(words, []).append(f"{cell.name} `{cell.recipe}`")
+    others = "".join(f" {', '.join(cells)}: {words}." for words, cells in unlike.items())
+    return f"Made without DSA with {experts}; with DSA, as Table 1 says.{others}"
 
 
-def _experts_words(store: Mapping[str, Any]) -> str:
+def experts_words(store: Mapping[str, Any]) -> str:
+    """How many experts, trained for how long."""
     return f"{counted(store['num'], 'expert')} × {counted(store['epochs'], 'epoch')}"
 
 

@@ -10,6 +10,7 @@ _LATEX = {
     "×": r"$\times$",
     "–": "--",
     "’": "'",
+    "`": "",  # what is code in Markdown
 }
 
 
