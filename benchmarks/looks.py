@@ -79,6 +79,8 @@ def compared(method: str, ipc: int, device: str, small: bool) -> dict[str, Any]:
         "looks": STEPS // usual,
         "seconds": seconds,
         "seconds_with_one": with_one,
+        "each_s": times[usual],
+        "each_with_one_s": times[STEPS],
         "look_s": (seconds - with_one) / (STEPS // usual - 1),
         "device": device_name(place),
         "versions": versions(),

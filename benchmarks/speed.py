@@ -41,15 +41,16 @@ from pathlib import Path
 from typing import Any
 
 from pseudocoreset.coreset import versions
+from pseudocoreset.data import load_data
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.nets import make_net
 from script import asked, exit_with
 from speed_row import STAND_IN, Row, measure
 
 METHODS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "bpc-rkl", "bpc-w")
 ROWS = (*METHODS, "expert", "sghmc")
 USUAL_ROWS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "expert", "sghmc")
-SMALL_ROWS = ("fbpc", "bpc-fkl", "expert", "sghmc")
 NETS = ("convnet", "lenet", "resnet18")
 SIZES = (1, 10, 50)
 RESULTS = Path(__file__).parent.parent / "results"
@@ -80,6 +81,7 @@ def main() -> int:
         print(json.dumps(measure(Row(**json.loads(options.one)), options.turn)))
         return 0
     rows = wanted_rows(options)
+    refuse_mistakes(rows)
     out = options.out
     found: list[dict[str, Any]] = []
     if out is not None and out.exists():
@@ -127,6 +129,10 @@ def parse() -> argparse.Namespace:
     unknown = set(options.rows or ()) - set(ROWS)
     if unknown:
         parser.error(f"--rows {','.join(sorted(unknown))}: give some of {','.join(ROWS)}")
+    if options.memory and options.scaling:
+        parser.error("--memory and --scaling are two runs: give one of them")
+    if options.repeats < 1 or min(options.ipcs or [1]) < 1:
+        parser.error("--repeats and --ipcs must be 1 or more")
     if options.out is None and not options.small and options.one is None:
         if choose_device(options.device).type == "cpu":
             parser.error("results/ holds what a GPU took: give --out for what a CPU takes")
@@ -149,7 +155,7 @@ def wanted_rows(options: argparse.Namespace) -> list[Row]:
         common |= {"data": "digits", "repeats": 1, "small": True}
     if options.scaling:
         return scaling_rows(Row("fbpc update", "convnet", 10, **common))
-    names = options.rows or (SMALL_ROWS if options.small else USUAL_ROWS)
+    names = options.rows or USUAL_ROWS
     if options.memory:
         names = options.rows or METHODS
         common |= {"repeats": 1, "with_plain": False}
@@ -169,6 +175,15 @@ def wanted_rows(options: argparse.Namespace) -> list[Row]:
         else:
             rows += [Row(f"{name} update", net, ipc, **common) for net, ipc in cells]
     return rows
+
+
+def refuse_mistakes(rows: list[Row]) -> None:
+    """Refuse at once what every row's process would refuse by itself."""
+    for data in {row.data for row in rows} - {STAND_IN}:
+        load_data(data)
+    for row in rows:
+        choose_device(row.device)
+        make_net(row.net, channels=3, image_size=row.image_size, classes=row.classes)
 
 
 def scaling_rows(base: Row) -> list[Row]:

@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 def assert_close(found, wanted):
     scale = float(wanted.abs().max())
     assert scale > 0
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3 * scale)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4 * scale)
 
 
 @pytest.mark.parametrize("dsa", ["off", "crop,color"])

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ import speed_row
 from pseudocoreset.coreset import versions
 from pseudocoreset.divergences import map_solution
 from pseudocoreset.training import Training
+from script import exit_with
 from speed_row import Row, measure
 
 PROMISED = ("what", "net", "ipc", "plain_s", "fast_s", "ratio", "peak_gb", "device")
@@ -49,13 +51,25 @@ def test_it_runs_small_and_keeps_what_it_has(tmp_path):
     assert set(row["versions"]) >= {"torch", "pseudocoreset"}
     assert printed.splitlines()[-2].startswith("ratio")
 
-    printed = run_small(out, "--rows", "fbpc,expert", "--resume")
+    printed = run_small(out, "--resume")
     assert "fbpc update, convnet:width=8, ipc 1: done" not in printed
     rows = json.loads(out.read_text())
     assert rows[0] == row
-    assert rows[1]["what"] == "expert epoch"
-    assert rows[1]["fast_s"] > 0
+    others = ["fbpc-isotropic update", "bpc-fkl update", "expert epoch", "sghmc 5 seeds"]
+    assert [other["what"] for other in rows[1:]] == others
+    assert all(other["fast_s"] > 0 for other in rows)
     assert "fbpc update" in printed  # in the table, all the same
+
+
+def test_how_cost_grows_runs_small(tmp_path):
+    out = tmp_path / "rows.json"
+    run_small(out, "--scaling")
+    rows = json.loads(out.read_text())
+    assert [(row["row"]["grows"], row["ipc"], row["map_steps"]) for row in rows] == [
+        ("ipc", 1, 10),
+        ("ipc", 2, 10),
+    ]
+    assert all(row["fast_s"] > 0 for row in rows)
 
 
 def test_memory_alone_has_no_times(tmp_path):
@@ -192,12 +206,28 @@ def test_networks_and_sizes_are_chosen_in_the_small_run_too(monkeypatch):
     assert [(row.net, row.ipc) for row in rows] == [("lenet", 2), ("convnet", 2)]
 
 
-@pytest.mark.parametrize("wrong", [["--device", "gpu"], ["--ipcs", "ten"], ["--rows", "all"]])
-def test_mistakes_are_one_sentence(wrong):
-    command = [sys.executable, speed.__file__, *wrong]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("--device gpu", "gpu"),
+        ("--ipcs ten", "--ipcs"),
+        ("--ipcs 0", "--ipcs"),
+        ("--repeats 0", "--repeats"),
+        ("--rows all", "--rows all"),
+        ("--nets nosuch", "nosuch"),
+        ("--data nosuch", "nosuch"),
+        ("--data cifar10:/nowhere", "/nowhere"),
+        ("--memory --scaling", "--scaling"),
+    ],
+)
+def test_mistakes_are_one_sentence(wrong, says, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "rows.json"
+    monkeypatch.setattr(sys, "argv", ["speed.py", *wrong.split(), "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        exit_with(speed.main)
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err.splitlines()[-1]
+    assert not out.exists()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -286,6 +316,8 @@ def test_looks_at_the_loss_are_taken_as_often_as_it_says(tmp_path, monkeypatch, 
     assert len(taken) == 2 * 2 * (6 + 1)
     assert usual == map_solution.BLOCK
     for row in rows:
+        assert median(row["each_s"]) == row["seconds"]
+        assert median(row["each_with_one_s"]) == row["seconds_with_one"]
         gained = row["seconds"] - row["seconds_with_one"]
         assert row["look_s"] == pytest.approx(gained / 5)
     assert capsys.readouterr().out.count("a look") == 2

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from pseudocoreset.augment import Augmentation
 from pseudocoreset.data import Normalisation, Split
-from pseudocoreset.engine.loop import Loop, State
+from pseudocoreset.engine.loop import Loop, State, compiled
 from pseudocoreset.nets import Net, Weights, make_net
 from pseudocoreset.training import SGD, Adam, RealImages, Rule, Training, coreset_images
 
@@ -314,3 +314,19 @@ def test_a_training_is_gone_with_its_last_reference() -> None:
         assert held() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # its own
+def test_the_compiler_knows_its_options_and_starts_no_workers(monkeypatch):
+    given, compile_ = {}, torch.compile  # which refuses options that it does not know
+
+    def noted(function, **options):
+        given.update(options)
+        return compile_(function, **options)
+
+    monkeypatch.setattr(torch, "compile", noted)
+    compiled(torch.sin, torch.device("cuda"))
+    from torch._inductor import config
+
+    with config.patch(compile_threads=2), config.patch(given["options"]):
+        assert config.compile_threads == 1

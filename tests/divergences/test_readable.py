@@ -7,8 +7,30 @@ import pytest
 
 from pseudocoreset import divergences
 
-MACHINERY = re.compile(r"dtype|b?float(16|32|64)|autocast|CUDAGraph|torch\.cuda|triton")
+MACHINERY = re.compile(
+    r"dtype|b?float(16|32|64)|\.(half|float|double)\(|autocast|training_precision"
+    r"|fastest_convolutions|memory_format|channels_last|CUDAGraph|\.replay\(|triton|nets\.fused"
+    r"|torch\.(cuda|compile|backends|_dynamo|_inductor)|device\.type"
+)
 FILES = sorted(Path(divergences.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "images.to(torch.bfloat16)",
+        "images.half()",
+        "images.to(memory_format=torch.channels_last)",
+        "with training_precision(device):",
+        "torch.compile(loss)",
+        "torch.backends.cudnn.benchmark = True",
+        'if device.type == "cuda":',
+        "graph.replay()",
+        "from pseudocoreset.nets.fused import norm_relu_pool",
+    ],
+)
+def test_machinery_is_known_where_it_is_seen(line):
+    assert MACHINERY.search(line)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -11,7 +11,7 @@ from pseudocoreset.training import Adam, Training, coreset_images
 
 BLOCK = 10
 """Steps between two looks at the loss; what is looked at is the mean over them. To look is to wait
-for the device; to begin a step before looking would mostly be a step in vain."""
+for the device; were the next step begun before, one step an update would be in vain."""
 
 
 @dataclass(frozen=True)
