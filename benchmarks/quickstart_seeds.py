@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 from pseudocoreset.coreset import versions
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.quickstart import quickstart
@@ -48,7 +50,13 @@ def main() -> int:
             rows.append(row)
             print(row, f"{times[-1]} s", flush=True)
     command = f"python benchmarks/quickstart_seeds.py --seeds {options.seeds} --out {options.out}"
-    found = {"command": command, "versions": versions(), "seconds": times, "rows": rows}
+    found = {
+        "command": command,
+        "device": f"cpu, {torch.get_num_threads()} threads",
+        "versions": versions(),
+        "seconds": times,
+        "rows": rows,
+    }
     write_json(options.out, found)
     return 0 if all(row["won"] for row in rows) else 1
 

@@ -80,6 +80,7 @@ def tables(results: Path) -> dict[str, str]:
                 "scaling": growing,
                 "fast-and-plain": [agreement],
                 **planned,
+                "quickstart": [read("quickstart")],
             }
         ),
     }
