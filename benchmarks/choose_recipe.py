@@ -185,9 +185,8 @@ def tried(one: Content, options: argparse.Namespace) -> Content:
         split="holdout",
         device=options.device,
     )
-    row = (
-        one | {"config": coreset.provenance.config} | {k: round(scores.mean(k), 4) for k in SCORES}
-    )
+    row = {**one, "config": coreset.provenance.config}
+    row |= {name: round(scores.mean(name), 4) for name in SCORES}
     names = watch.figures[0] if watch.figures else {}
     return row | {name: along([f[name] for f in watch.figures]) for name in names}
 

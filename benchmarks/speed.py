@@ -179,11 +179,12 @@ def wanted_rows(options: argparse.Namespace) -> list[Row]:
 
 def refuse_mistakes(rows: list[Row]) -> None:
     """Refuse at once what every row's process would refuse by itself."""
-    for data in {row.data for row in rows} - {STAND_IN}:
-        load_data(data)
+    given = {row.data for row in rows} - {STAND_IN}
+    shapes = {data: load_data(data).shape for data in given}
     for row in rows:
         choose_device(row.device)
-        make_net(row.net, channels=3, image_size=row.image_size, classes=row.classes)
+        made_up = {"channels": 3, "image_size": row.image_size, "classes": row.classes}
+        make_net(row.net, **shapes.get(row.data, made_up))
 
 
 def scaling_rows(base: Row) -> list[Row]:

@@ -215,6 +215,7 @@ def test_networks_and_sizes_are_chosen_in_the_small_run_too(monkeypatch):
         ("--repeats 0", "--repeats"),
         ("--rows all", "--rows all"),
         ("--nets nosuch", "nosuch"),
+        ("--nets lenet --data digits", "8×8"),
         ("--data nosuch", "nosuch"),
         ("--data cifar10:/nowhere", "/nowhere"),
         ("--memory --scaling", "--scaling"),

@@ -174,8 +174,8 @@ def dsa_table(without: Found, with_dsa: Found, scope: Scope) -> TextTable:
         rows = []
         for method, recipe in kinds:
             of_sizes = (cell_with(table, method, ipc, recipe, scope.data) for ipc in SIZES)
-            accuracies = (_accuracy(cell, recipe, found, scope) for cell in of_sizes)
-            rows.append((f"{TITLES[method]} ({name})", str(recipe), *accuracies))
+            words = (_accuracy(cell, recipe, found, scope) for cell in of_sizes)
+            rows.append((f"{TITLES[method]} ({name})", str(recipe), *words))
         groups.append(rows)
     return TextTable(header, groups)
 
