@@ -29,7 +29,8 @@ from pseudocoreset.given import (
 )
 from pseudocoreset.measure import seconds_to_start
 from pseudocoreset.options import pick
-from pseudocoreset.plan import Plan, plan_distill, plan_evaluate, plan_experts
+from pseudocoreset.plan import plan_distill, plan_evaluate, plan_experts
+from pseudocoreset.planned import Plan
 from pseudocoreset.report import RunReport, write_report
 from pseudocoreset.settings import DistillSettings
 
