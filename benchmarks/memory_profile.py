@@ -5,7 +5,8 @@
 PyTorch reserves memory in pieces. For ConvNet with 1 image a class and LeNet with 10, with real
 batches of one image, each piece that is held at the peak is told by its size and by the functions
 of the package that needed it first. Then the same updates with other settings of the allocator
-(PYTORCH_ALLOC_CONF).
+(PYTORCH_ALLOC_CONF), and with the steps on real images after those on the coreset, on one stream,
+instead of beside them on another.
 """
 
 import argparse
@@ -22,15 +23,17 @@ import torch
 
 import pseudocoreset
 from pseudocoreset.coreset import versions
+from pseudocoreset.divergences import fbpc
 from pseudocoreset.engine.device import device_name
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.streams import Beside
 from pseudocoreset.measure import PeakMemory
 from script import asked, exit_with
 from speed_row import Row, data_of, measure_update
 
 CASES = (("convnet", 1), ("lenet", 10))
 ALLOCATORS = ("", "expandable_segments:True", "large_segment_size_mb:11")
-"""The first one is PyTorch's own, pieces are told for it alone; 11 is the least that it takes."""
+"""The first one is PyTorch's own; pieces are told for it alone. 11 is the least that it takes."""
 MOST_EVENTS = 1_000_000
 MIB = 2**20
 PACKAGE = Path(pseudocoreset.__file__).parent
@@ -51,7 +54,12 @@ def main() -> int:
     if options.one is not None:
         print(json.dumps(measured(*json.loads(options.one))))
         return 0
-    jobs = [(net, ipc, allocator) for net, ipc in CASES for allocator in ALLOCATORS]
+    jobs = [
+        (net, ipc, allocator, streams)
+        for net, ipc in CASES
+        for streams in (2, 1)
+        for allocator in ALLOCATORS
+    ]
     with ThreadPoolExecutor(len(jobs)) as pool:
         for _ in range(2):  # the first time kernels are compiled, with memory for the trials
             rows = list(pool.map(lambda job: child(*job), jobs))
@@ -64,7 +72,8 @@ def main() -> int:
 
 def in_words(row: dict[str, Any]) -> list[str]:
     """A line, and one for each piece."""
-    told = f"{row['net']}, ipc {row['ipc']}, {row['allocator'] or 'as PyTorch has it'}"
+    told = f"{row['net']}, ipc {row['ipc']}, {row['allocator'] or 'as PyTorch has it'}, "
+    told += f"streams: {row['streams']}"
     if "failed" in row:
         return [f"{told}: {row['failed']}"]
     pieces = [
@@ -74,17 +83,19 @@ def in_words(row: dict[str, Any]) -> list[str]:
     return [f"{told}: {row['peak_gb']:.3f} GB", *pieces]
 
 
-def child(net: str, ipc: int, allocator: str) -> dict[str, Any]:
+def child(net: str, ipc: int, allocator: str, streams: int) -> dict[str, Any]:
     """A measurement in a process of its own, since the allocator is set once; a failure is told."""
     settings = {"PYTORCH_ALLOC_CONF": allocator} if allocator else {}
-    given = json.dumps([net, ipc, not allocator])
+    given = json.dumps([net, ipc, streams, not allocator])
     found = asked(__file__, "--one", given, environment={**os.environ, **settings})
-    return {"net": net, "ipc": ipc, "allocator": allocator, **found}
+    return {"net": net, "ipc": ipc, "allocator": allocator, "streams": streams, **found}
 
 
-def measured(net: str, ipc: int, with_pieces: bool) -> dict[str, Any]:
+def measured(net: str, ipc: int, streams: int, with_pieces: bool) -> dict[str, Any]:
     """An update's peak beyond the data and the real batch, and what it is made of."""
     warnings.simplefilter("ignore", RuntimeWarning)  # γ that random images do not reach
+    if streams == 1:
+        fbpc.Beside = lambda device, **_: Beside(device, apart=False)  # type: ignore
     place = torch.device("cuda")
     row = Row("fbpc update", net, ipc, repeats=1, with_plain=False, real_batch=1)
     data = data_of(row).to(place)

@@ -179,6 +179,7 @@ def of_pieces(rows: list[Row]) -> TextTable:
             (
                 row["net"],
                 f"{row['ipc']}",
+                f"{row['streams']}",
                 f"{piece['mib']:.0f}",
                 f"{piece['number']}",
                 piece["stream"].removeprefix("stream "),
@@ -189,7 +190,8 @@ def of_pieces(rows: list[Row]) -> TextTable:
         for row in rows
         if row["pieces"]
     ]
-    return TextTable(("network", "ipc", "MiB", "pieces", "stream", "needed first by"), groups)
+    header = ("network", "ipc", "streams", "MiB", "pieces", "stream", "needed first by")
+    return TextTable(header, groups)
 
 
 def of_allocators(rows: list[Row]) -> TextTable:
@@ -198,12 +200,13 @@ def of_allocators(rows: list[Row]) -> TextTable:
         (
             row["net"],
             f"{row['ipc']}",
+            f"{row['streams']}",
             f"`{row['allocator']}`" if row["allocator"] else "as PyTorch has it",
             words(row, "peak_gb", "{:.3f}"),
         )
         for row in rows
     ]
-    return TextTable(("network", "ipc", "`PYTORCH_ALLOC_CONF`", "GB"), [lines])
+    return TextTable(("network", "ipc", "streams", "`PYTORCH_ALLOC_CONF`", "GB"), [lines])
 
 
 def of_growth(rows: list[Row]) -> TextTable:

@@ -274,9 +274,9 @@ def test_pieces_of_memory_are_those_held_at_the_peak():
 
 @pytest.mark.parametrize("failing", [None, "lenet"])
 def test_a_failure_leaves_the_pieces_that_were_stored(tmp_path, monkeypatch, capsys, failing):
-    def child(net, ipc, allocator):
+    def child(net, ipc, allocator, streams):
         found = {"failed": "no room"} if net == failing else {"peak_gb": 0.5, "pieces": []}
-        return {"net": net, "ipc": ipc, "allocator": allocator, **found}
+        return {"net": net, "ipc": ipc, "allocator": allocator, "streams": streams, **found}
 
     file = tmp_path / "profile.json"
     file.write_text("[]")
@@ -284,7 +284,7 @@ def test_a_failure_leaves_the_pieces_that_were_stored(tmp_path, monkeypatch, cap
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(sys, "argv", ["memory_profile.py", "--out", str(file)])
     assert memory_profile.main() == (1 if failing else 0)
-    rows = len(memory_profile.CASES) * len(memory_profile.ALLOCATORS)
+    rows = 2 * len(memory_profile.CASES) * len(memory_profile.ALLOCATORS)
     assert len(json.loads(file.read_text())) == (0 if failing else rows)
     assert ("no room" in capsys.readouterr().out) == bool(failing)
 
