@@ -5,8 +5,8 @@
 PyTorch reserves memory in pieces. For ConvNet with 1 image a class and LeNet with 10, with real
 batches of one image, each piece that is held at the peak is told by its size and by the functions
 of the package that needed it first. Then the same updates with other settings of the allocator
-(PYTORCH_ALLOC_CONF), and with the steps on real images after those on the coreset, on one stream,
-instead of beside them on another.
+(PYTORCH_ALLOC_CONF), and with steps on real images and on the coreset one after the other on one
+stream, instead of side by side on two.
 """
 
 import argparse
