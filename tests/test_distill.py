@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import toy_methods
-from pseudocoreset import DistillSettings, distill
+from pseudocoreset import DistillSettings, distill, run_folder
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.divergences import FBPC
 from pseudocoreset.engine.random import Rng
@@ -242,9 +242,30 @@ def test_one_process_at_a_time_in_a_folder(data, store, tmp_path):
     assert other.stdout.readline() == b"in\n"
     with pytest.raises(UserError, match=r"another process is at work in .*run: wait for it"):
         run(data, store, replace(settings, steps=2), tmp_path / "run")
+    assert read_config(tmp_path / "run")["steps"] == 1  # the other one's
     other.communicate()
     run(data, store, replace(settings, steps=2), tmp_path / "run")
     assert len(read_metrics(tmp_path / "run")) == 2
+
+
+def test_an_update_that_an_interrupt_wrote_twice_counts_once(data, store, tmp_path, monkeypatch):
+    write = run_folder.write_tensors
+    fails = iter([True])
+
+    def interrupted(path, *given):
+        if path.name == "checkpoint.safetensors" and next(fails, False):
+            with (tmp_path / "run" / "metrics.jsonl").open("a") as file:  # as if it were amid it
+                file.write((tmp_path / "run" / "metrics.jsonl").read_text())
+            raise KeyboardInterrupt
+        write(path, *given)
+
+    monkeypatch.setattr(run_folder, "write_tensors", interrupted)
+    settings = toy("Quadratic", checkpoint_every=2, steps=4)
+    with pytest.raises(KeyboardInterrupt):
+        run(data, store, settings, tmp_path / "run")
+    assert [row["update"] for row in read_metrics(tmp_path / "run")] == [1, 2]
+    run(data, store, settings, tmp_path / "run")
+    assert [row["update"] for row in read_metrics(tmp_path / "run")] == [1, 2, 3, 4]
 
 
 def test_settings_that_were_resolved_the_same_go_on(data, store, tmp_path):

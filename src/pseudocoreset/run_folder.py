@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pseudocoreset.engine.files import held, open_tensors, write_tensors, write_text
+from pseudocoreset.engine.files import held, lock_file, open_tensors, write_tensors, write_text
 from pseudocoreset.engine.loop import State
 from pseudocoreset.errors import UserError
 
@@ -32,9 +32,27 @@ class RunFolder:
     """The folder of one distillation."""
 
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
-        """Begin the folder, or go on in it; a run of other settings is refused by name."""
         self.path = path
-        config = json.loads(json.dumps(config))  # what a file would give back: lists, no tuples
+        self._config = json.loads(json.dumps(config))  # as a file gives it back: no tuples
+        self._pending: list[str] = []
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Begin the folder, or go on in it, and keep other processes out while this one works.
+
+        A run of other settings is refused by name.
+        """
+        with lock_file(self.path / ".lock") as lock, held(lock, 0, wait=False) as mine:
+            if not mine:
+                raise UserError(
+                    f"another process is at work in {self.path}: wait for it, or give another "
+                    "--out."
+                )
+            self._begin()
+            yield
+
+    def _begin(self) -> None:
+        path, config = self.path, self._config
         if (path / "config.yaml").exists():
             there = read_config(path)
             for name in {**config, **there}:  # in their order: the method goes before its settings
@@ -52,18 +70,6 @@ class RunFolder:
                 )
             self._refuse_fewer(config)
         write_text(path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-        self._pending: list[str] = []
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other processes out of the folder while this one works in it."""
-        with (self.path / ".lock").open("ab") as lock, held(lock, 0, wait=False) as mine:
-            if not mine:
-                raise UserError(
-                    f"another process is at work in {self.path}: wait for it, or give another "
-                    "--out."
-                )
-            yield
 
     def _refuse_fewer(self, config: dict[str, Any]) -> None:
         """A coreset of 1000 updates must not say that it had 500."""
@@ -157,11 +163,14 @@ def as_options(config: object) -> dict[str, Any] | None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The figures of each update of a run; a line cut short by a crash is left out."""
+    """The figures of each update of a run; a line cut short by a crash is left out.
+
+    One that an interrupt made twice counts once.
+    """
     file = path / "metrics.jsonl"
     if not file.exists():
         return []
-    rows = []
+    rows = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
             row = json.loads(line)
@@ -169,8 +178,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             break
         if not isinstance(row, dict) or not isinstance(row.get("update"), int | float):
             break
-        rows.append(row)
-    return rows
+        rows[row["update"]] = row
+    return list(rows.values())
 
 
 def missed_gamma(figures: dict[str, Any]) -> bool:

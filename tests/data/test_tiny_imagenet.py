@@ -1,4 +1,5 @@
 import os
+import tempfile
 from unittest import mock
 
 import numpy as np
@@ -7,6 +8,7 @@ from make_data import make_tiny_imagenet, smooth
 from PIL import Image
 
 from pseudocoreset.data import image_cache, load_data
+from pseudocoreset.engine import files
 from pseudocoreset.errors import UserError
 
 CACHE = "pseudocoreset-tiny-imagenet-64.safetensors"
@@ -101,22 +103,23 @@ def test_the_cache_of_other_code_is_rebuilt(tree):
 
 
 def test_a_tree_that_cannot_be_written_is_cached_at_home(tree):
-    write = image_cache.write_tensors
+    make = tempfile.mkstemp
 
-    def refuse_tree(path, *rest):
-        if path.is_relative_to(tree):
-            raise PermissionError(13, "Permission denied", str(path))
-        write(path, *rest)
+    def refuse_tree(**given):
+        if given["dir"].is_relative_to(tree):
+            raise PermissionError(13, "Permission denied", str(given["dir"]))
+        return make(**given)
 
-    with mock.patch.object(image_cache, "write_tensors", refuse_tree):
+    with mock.patch.object(tempfile, "mkstemp", refuse_tree):
         assert load(tree)[1]
     assert not (tree / CACHE).exists()
     assert len(list((tree.parent / "home-cache" / "pseudocoreset").iterdir())) == 1
     assert not load(tree)[1]
 
 
-def test_without_any_place_for_a_cache_it_still_loads(tree):
-    with mock.patch.object(image_cache, "write_tensors", side_effect=OSError(28, "No space left")):
+@pytest.mark.parametrize("fails", [(tempfile, "mkstemp"), (files, "save_file")])
+def test_without_any_place_for_a_cache_it_still_loads(tree, fails):
+    with mock.patch.object(*fails, side_effect=OSError(28, "No space left")):
         assert len(load(tree)[0].train) == 6
 
 

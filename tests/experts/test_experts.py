@@ -28,7 +28,7 @@ from pseudocoreset.experts import ExpertSettings, ExpertStore, StoreIdentity, tr
 from pseudocoreset.experts import store as store_module
 from pseudocoreset.experts import train as train_module
 from pseudocoreset.experts.store import TRAJECTORY
-from pseudocoreset.nets import Weights
+from pseudocoreset.nets import Weights, make_net
 from pseudocoreset.training import Training
 
 CPU = torch.device("cpu")
@@ -567,6 +567,42 @@ def test_a_trajectory_of_another_store_is_refused(tmp_path: Path) -> None:
         train(foreign)
     with pytest.raises(UserError, match=refusal):
         store.snapshot(store.trajectory_path(1), 0, CPU)
+
+
+def test_a_store_is_not_begun_anew_under_a_process_that_trains_its_first(tmp_path: Path) -> None:
+    code = f"""if True:
+        import sys
+        from pathlib import Path
+        from pseudocoreset.experts import ExpertStore
+        store = ExpertStore.open(Path({str(tmp_path)!r}))
+        with store.claims([0]) as claims:
+            for number in claims.free():
+                print("has", number, flush=True)
+                sys.stdin.read()
+    """
+    slow = replace(FEW, num=1)
+    with pytest.raises(UserError, match="diverged"):
+        train(tmp_path, replace(slow, lr=1e30))
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"has 0\n"
+    with pytest.raises(UserError, match=r"holds experts with lr 1e\+30, not 0.1: give another"):
+        train(tmp_path, slow)
+    other.communicate()
+    assert len(train(tmp_path, slow)) == 1
+
+
+def test_a_store_that_was_begun_anew_since_is_not_trained_into(tmp_path: Path) -> None:
+    net = make_net(NET, **small_data().shape)
+    first, second = (
+        train_module.identify(small_data(), net, replace(FEW, lr=lr), 0) for lr in (0.1, 0.2)
+    )
+    store = ExpertStore.create(tmp_path, first)
+    ExpertStore.create(tmp_path, second)
+    with pytest.raises(UserError, match=r"lr 0.2, not 0.1"), store.claims([0]):
+        pass
 
 
 def test_an_index_that_was_lost_does_not_mix_stores(tmp_path: Path) -> None:

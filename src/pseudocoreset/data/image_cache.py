@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from pseudocoreset.engine.files import write_tensors
+from pseudocoreset.errors import UserError
 
 VERSION = 1  # of the way images are decoded: an older cache is rebuilt
 
@@ -40,7 +41,7 @@ def cached_images(
         try:
             write_tensors(place, {"images": torch.from_numpy(images)}, metadata)
             break
-        except (OSError, SafetensorError):  # read only, or full: the cache is a convenience
+        except (UserError, OSError, SafetensorError):  # read only, or full: it is a convenience
             continue
     return images
 

@@ -88,16 +88,30 @@ def _remove_left_behind(path: Path) -> None:
 
 
 @contextmanager
-def held(file: IO[bytes], number: int, wait: bool) -> Iterator[bool]:
-    """Hold a number, which one process at a time may, by way of an open file.
+def lock_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file for `held`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+    except OSError as error:
+        reason = f"{path} can't be written ({error.strerror}): give another place."
+        raise UserError(reason) from None
+    with file:
+        yield file
+
+
+@contextmanager
+def held(file: IO[bytes], number: int | None, wait: bool) -> Iterator[bool]:
+    """Hold a number, which one process at a time may, or all of them, by way of an open file.
 
     Gives False where another process has it and it is not to be waited for. It is free again when
     this process ends, however it does. Where the system has no such locks, all are free.
     """
     mine = True
+    span = (0, 0) if number is None else (1, number)  # how many from where; 0: to the end
     if fcntl is not None:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, number)
+            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), *span)
         except (BlockingIOError, PermissionError):
             mine = False
         except OSError:  # a file system without locks
@@ -107,7 +121,7 @@ def held(file: IO[bytes], number: int, wait: bool) -> Iterator[bool]:
     finally:
         if fcntl is not None and mine and not file.closed:  # closing it frees them all
             with suppress(OSError):
-                fcntl.lockf(file, fcntl.LOCK_UN, 1, number)
+                fcntl.lockf(file, fcntl.LOCK_UN, *span)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ snapshot is read as one row, whatever the size of the store.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pseudocoreset.engine.files import held, open_tensors, write_json, write_tensors
+from pseudocoreset.engine.files import held, lock_file, open_tensors, write_json, write_tensors
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Net, Weights, make_net
@@ -89,20 +89,25 @@ class ExpertStore:
     def create(path: Path | str, identity: StoreIdentity) -> "ExpertStore":
         """Open a store for writing, or begin one; a store of anything else is refused by name.
 
-        One without a trajectory (the learning rate was too large, say) is begun anew.
+        One without a trajectory (the learning rate was too large, say) is begun anew, unless a
+        process is at work on its first.
         """
         path = Path(path)
         store = ExpertStore(path, identity)
-        if (path / "index.json").exists():
-            there = ExpertStore.open(path)
-            if there.trajectories:
-                advice = "give another --out, or the settings it was begun with"
-                store._refuse_other(path, asdict(there.identity), advice)
-                return store
-        for trajectory in store.trajectories:  # of a store whose index was lost
-            store._refuse_foreign(trajectory, store.describe(trajectory))
-        write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
+        with store._lock() as lock, held(lock, None, wait=False) as alone:
+            if (path / "index.json").exists():
+                there = ExpertStore.open(path)
+                if there.trajectories or not alone:
+                    store._refuse_another(there)
+                    return store
+            for trajectory in store.trajectories:  # of a store whose index was lost
+                store._refuse_foreign(trajectory, store.describe(trajectory))
+            write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
         return store
+
+    def _refuse_another(self, there: "ExpertStore") -> None:
+        advice = "give another --out, or the settings it was begun with"
+        self._refuse_other(self.path, asdict(there.identity), advice)
 
     def _refuse_other(self, path: Path, identity: Mapping[str, Any], advice: str) -> None:
         """Refuse, naming the difference, what is of another identity than this store."""
@@ -156,8 +161,12 @@ class ExpertStore:
 
         Within a process, share what this gives: its locks are the process's own.
         """
-        with (self.path / ".lock").open("ab") as lock:
+        with self._lock() as lock:
+            self._refuse_another(ExpertStore.open(self.path))  # begun anew since it was opened
             yield Claims(lock, numbers)
+
+    def _lock(self) -> AbstractContextManager[IO[bytes]]:
+        return lock_file(self.path / ".lock")
 
     def _refuse_foreign(self, trajectory: Path, metadata: Mapping[str, Any]) -> None:
         advice = f"it is not of the store {self.path}, so take it away"
@@ -175,7 +184,7 @@ class ExpertStore:
             "kind": TRAJECTORY,
             "number": number,
             "identity": asdict(self.identity),
-            "digest": _digest(*(part.numpy().tobytes() for part in tensors.values())),
+            "digest": _digest(*(part.numpy().data for part in tensors.values())),
             **figures,
         }
         write_tensors(self.trajectory_path(number), tensors, metadata)
@@ -259,7 +268,7 @@ class Claims:
                 yield number
 
 
-def _digest(*parts: bytes) -> str:
+def _digest(*parts: bytes | memoryview) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(part)
