@@ -22,6 +22,7 @@ from pseudocoreset.engine.files import write_json
 from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.posterior import named_protocol
 from script import exit_with
+from speed_row import without_place
 
 GRID = ("temperature", "prior", "step", "friction")
 SCORES = ("accuracy", "accuracy_std", "nll", "nll_std", "nll_kim", "ece", "brier")
@@ -38,7 +39,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     # What was run, without the places of this machine.
-    given = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    words = map(without_place, sys.argv[1:])
+    given = [Path(word).name if "/" in word else word for word in words]
     data = load_data(options.data).hold_out(options.holdout)
     grid = [
         {name: value for name, value in zip(GRID, values, strict=True) if value is not None}

@@ -30,7 +30,7 @@ from pseudocoreset import DistillSettings, distill, evaluate, load_data
 from pseudocoreset.coreset import versions
 from pseudocoreset.data import ImageData
 from pseudocoreset.engine.device import choose_device, device_name
-from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.files import held, lock_file, write_json
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.measure import Stopwatch
@@ -81,9 +81,11 @@ def told(name: str, row: Content, options: argparse.Namespace, store: ExpertStor
     if "failed" in row:
         print(f"{name} failed: {row['failed']}", flush=True)
         return False
-    content, wave = kept(options, store)  # anew: others may have written meanwhile
-    wave["rows"].append(row)
-    write_json(options.out, content)
+    lock = options.out.with_name(f".{options.out.name}.lock")
+    with lock_file(lock) as file, held(file, 0, wait=True):
+        content, wave = kept(options, store)  # anew: others may have written meanwhile
+        wave["rows"].append(row)
+        write_json(options.out, content)
     scores = f"{row['accuracy']:.2%}, NLL {row['nll']:.3f}, Kim et al.'s {row['nll_kim']:.3f}"
     print(f"{name}: {scores}", flush=True)
     return True

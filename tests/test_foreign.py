@@ -9,9 +9,11 @@ import torch
 from pseudocoreset.cli import main
 from pseudocoreset.data import load_data
 from pseudocoreset.errors import UserError
-from pseudocoreset.experts import ExpertSettings
+from pseudocoreset.evaluation.evaluate import evaluate
+from pseudocoreset.experts import ExpertSettings, train_experts
 from pseudocoreset.foreign import import_replay_buffers, read_coreset
 from pseudocoreset.nets import make_net
+from pseudocoreset.posterior import Protocol
 
 DATA = load_data("digits")
 NET = "convnet:width=8"
@@ -105,6 +107,31 @@ def test_replay_buffers_become_an_expert_store(tmp_path):
         import_replay_buffers(
             tmp_path, DATA, "convnet:width=16", tmp_path / "other", ExpertSettings(), 0
         )
+
+
+def test_replay_buffers_are_not_imported_over_trained_experts(tmp_path):
+    net = make_net(NET, channels=1, image_size=8, classes=10)
+    snapshot = [p.detach() for p in net.build().parameters()]
+    torch.save([[snapshot, snapshot]], tmp_path / "replay_buffer_0.pt")
+    settings = ExpertSettings(num=1, epochs=1)
+    store = train_experts(DATA, NET, tmp_path / "out", settings, device="cpu")
+    trained = store.trajectories[0].read_bytes()
+    with pytest.raises(UserError, match="out holds experts that were trained: give another --out"):
+        import_replay_buffers(tmp_path, DATA, NET, tmp_path / "out", settings, 0)
+    assert store.trajectories[0].read_bytes() == trained
+    for _ in range(2):  # once more, over themselves
+        import_replay_buffers(tmp_path, DATA, NET, tmp_path / "imported", settings, 0)
+
+
+def test_scores_of_a_foreign_set_on_held_out_images_come_with_a_word(tmp_path):
+    data = DATA.hold_out(100)
+    assert data.holdout is not None
+    images = data.normalisation.apply(data.holdout.images).numpy()
+    np.savez(tmp_path / "seen.npz", images=images, labels=data.holdout.labels.numpy())
+    coreset = read_coreset(tmp_path / "seen.npz", data, NET)
+    protocol = Protocol(epochs=2, every=1)
+    with pytest.warns(UserWarning, match=r"of what images foreign: seen.npz was made is not known"):
+        evaluate(coreset, data, protocol=protocol, seeds=1, split="holdout", device="cpu")
 
 
 def test_replay_buffers_that_are_not_finite_are_refused(tmp_path):

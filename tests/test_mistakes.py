@@ -1,6 +1,9 @@
 """Mistakes of methods, networks and places that are a person's own, and interrupts."""
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -8,9 +11,22 @@ from safetensors.torch import load_file
 from torch import nn
 
 import toy_methods
-from pseudocoreset import DistillSettings, ExpertSettings, UserError, distill, train_experts
+from pseudocoreset import (
+    DistillSettings,
+    ExpertSettings,
+    UserError,
+    commands,
+    distill,
+    train_experts,
+)
+from pseudocoreset.augment import Augmentation
 from pseudocoreset.cli import main
+from pseudocoreset.engine import files
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.experts import ExpertStore
+from pseudocoreset.nets import make_net
+from pseudocoreset.posterior import Posterior, Protocol, sample_posterior
+from pseudocoreset.training import SGD, Training, coreset_images
 from small_world import NET, make_data
 
 DATA = make_data()
@@ -27,6 +43,8 @@ def toy(name, **changes):
         (toy("takes_nothing"), "called with a Context, failed with TypeError"),
         (toy("gives_nothing"), r"returned a NoneType: let it return an object with"),
         (toy("WithoutLabels", learn_labels=True), "none as the gradient of labels"),
+        (toy("TellsTensors"), "the method tells a Tensor, loss: let it be a number"),
+        (toy("KeepsNumbers"), "the method keeps a float, count: let it be a tensor"),
         (toy("LossNotFinite"), "update 1 gave a loss or a gradient that is not finite"),
         (toy("Quadratic", steps=-5), "--steps -5"),
         (toy("Quadratic", lr_images=-1.0), "--lr-images -1.0"),
@@ -42,6 +60,12 @@ def test_a_method_of_ones_own_needs_no_experts_and_may_have_several_networks():
     nets = [NET, "convnet:width=4"]
     coreset = distill(DATA, (), toy("Quadratic", steps=1), net=nets, device="cpu")
     assert len(coreset.provenance.config["nets"]) == 2
+
+
+def test_a_method_of_ones_own_may_keep_one_tensor_under_two_names(tmp_path):
+    distill(DATA, (), toy("KeepsTwice"), net=NET, out=tmp_path / "run", device="cpu")
+    kept = load_file(tmp_path / "run" / "checkpoint.safetensors")
+    assert kept["method/same"] == kept["method/count"] == 5
 
 
 def test_an_interrupt_keeps_the_last_whole_update(tmp_path, monkeypatch):
@@ -78,6 +102,76 @@ def test_dropout_follows_the_seed_and_leaves_the_persons_own_generator_alone(tmp
         found.append([store.snapshot(path, 2, torch.device("cpu")).params for path in paths])
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
     assert not torch.equal(found[0][0], found[0][1])
+
+
+def test_trainings_that_share_a_generator_have_other_dropout(tmp_path):
+    sys.modules["dropout_net"] = sys.modules[__name__]
+    net = make_net("dropout_net:with_dropout", **DATA.shape)
+    generator = torch.Generator().manual_seed(0)
+    weights = net.init(torch.Generator().manual_seed(1))
+    images = torch.randn(8, DATA.channels, DATA.image_size, DATA.image_size)
+    points = {"images": images, "labels": torch.arange(8) % DATA.classes}
+    found = []
+    for _ in range(2):
+        off = Augmentation.parse("off", mirror=False)
+        training = Training(net, SGD(0.1), coreset_images, off, generator)
+        training.start(weights, points)
+        training.run(1)
+        found.append(training.weights.params.clone())
+    assert not torch.equal(*found)
+
+
+def test_bpc_w_refuses_networks_that_draw(tmp_path):
+    sys.modules["dropout_net"] = sys.modules[__name__]
+    settings = ExpertSettings(num=1, epochs=2, batch=8)
+    store = train_experts(DATA, "dropout_net:with_dropout", tmp_path, settings, device="cpu")
+    with pytest.raises(UserError, match=r"with_dropout draws random numbers .*another --method"):
+        distill(DATA, store, DistillSettings("bpc-w", ipc=1, steps=1), device="cpu")
+
+
+def of_width(width: int) -> Callable[[int, int, int], nn.Module]:
+    def build(channels: int, image_size: int, classes: int) -> nn.Module:
+        size = channels * image_size**2
+        return nn.Sequential(nn.Flatten(), nn.Linear(size, width), nn.Linear(width, classes))
+
+    return build
+
+
+def test_weights_of_a_network_that_was_changed_since_are_refused(tmp_path, monkeypatch):
+    module = ModuleType("some_net")
+    module.build = of_width(4)
+    monkeypatch.setitem(sys.modules, "some_net", module)
+    settings, name = ExpertSettings(num=1, epochs=2, batch=8), "some_net:build"
+    store = train_experts(DATA, name, tmp_path / "experts", settings, device="cpu")
+    coreset = distill(DATA, store, toy("Quadratic"), device="cpu")
+    protocol = Protocol(epochs=2, every=1)
+    posterior = sample_posterior(coreset, protocol=protocol, device="cpu")
+    posterior.save(tmp_path / "posterior.safetensors")
+    module.build = of_width(5)
+    refusal = r"parameters and 0 buffers a network, and some_net:build has .* changed since"
+    for attempt in (
+        lambda: distill(DATA, ExpertStore.open(store.path), toy("Quadratic"), device="cpu"),
+        lambda: train_experts(DATA, name, store.path, settings, device="cpu"),
+        lambda: Posterior.load(tmp_path / "posterior.safetensors").make_net(),
+    ):
+        with pytest.raises(UserError, match=refusal):
+            attempt()
+
+
+def test_a_file_of_options_that_is_no_utf8_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "options.yaml").write_text("ipc: 1\n", encoding="utf-16")
+    options = ["--config", str(tmp_path / "options.yaml"), "--out", str(tmp_path / "run")]
+    assert main(["distill", "--data", "digits", *options]) == 2
+    assert capsys.readouterr().err.count("options.yaml is no text in UTF-8: save it as such") == 1
+
+
+def test_a_run_whose_scores_could_not_be_stored_is_not_scored(tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    distill(DATA, (), DistillSettings("random", ipc=1), net=NET, out=run, device="cpu")
+    monkeypatch.setattr(commands, "evaluate_coreset", lambda *_, **__: pytest.fail("was scored"))
+    monkeypatch.setattr(files.os, "access", lambda path, _: Path(path) != run)
+    assert main(["evaluate", str(run / "coreset.safetensors"), "--data", "digits"]) == 2
+    assert "run can't be written to" in capsys.readouterr().err
 
 
 def test_places_that_cannot_be_written_are_one_sentence(tmp_path):

@@ -63,6 +63,12 @@ def test_experts(tmp_path, capsys):
     assert half["disk_bytes"] == found["disk_bytes"] / 2
 
 
+def test_the_snapshots_that_an_expert_keeps_count_on_a_cpu(tmp_path):
+    given = ["experts", "--num", 1, "--batch", 64, "--from-epoch", 1]
+    few, many = (planned(tmp_path, *given, "--epochs", n)["peak_bytes"] for n in (1, 100_001))
+    assert 0.7 < (many - few) / (100_000 * 1026 * 4 * 2) < 1.3  # in a list, and to be written
+
+
 def test_experts_are_planned_with_as_many_images_scored_at_once_as_then(monkeypatch):
     """They take more memory than a step."""
     monkeypatch.setattr(plan, "TEST_BATCH", 300)

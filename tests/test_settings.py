@@ -150,6 +150,7 @@ def test_students_start_where_the_experts_allow(data, store, tmp_path):
         ("bpc-w", 1, [store], 2),
         ("bpc-fkl", 10, [store, short], 1),
         ("bpc-fkl", 10, [], 20),
+        ("bpc-rkl", 10, [store], 4),  # which follows no expert: every epoch will do
     ]:
         config = DistillSettings(method, ipc).resolved(data, stores)
         assert config["start_epochs"] == expected, (method, ipc)

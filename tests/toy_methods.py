@@ -28,6 +28,33 @@ class Quadratic:
         return Estimate(gradients, {"count": count}, {"count": float(count)})
 
 
+class TellsTensors(Quadratic):
+    """What is worth a line is no number."""
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        estimate.info["loss"] = torch.ones(())
+        return estimate
+
+
+class KeepsNumbers(Quadratic):
+    """What is kept is no tensor."""
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        estimate.state["count"] = 1.0
+        return estimate
+
+
+class KeepsTwice(Quadratic):
+    """What is kept is one tensor under two names."""
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        estimate.state["same"] = estimate.state["count"]
+        return estimate
+
+
 class EveryOther(Quadratic):
     """Even updates move the even images, odd ones the odd."""
 

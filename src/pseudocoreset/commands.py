@@ -105,8 +105,11 @@ def distill(given: Namespace) -> None:
 def evaluate(given: Namespace) -> None:
     """Score a coreset, on each of the networks that are given, or on its own."""
     refuse_unwritable_file(given.json)
-    data = load(given)
     path = Path(given.coreset)
+    run = path.parent if is_of_a_run(path) and given.net is None else None
+    if run is not None:  # its page shows the scores of its own network
+        refuse_unwritable(run)
+    data = load(given)
     found = []
     for net in scored_nets(given):
         evaluation = evaluate_coreset(
@@ -123,8 +126,7 @@ def evaluate(given: Namespace) -> None:
         found.append(evaluation.as_json())
     if given.json is not None:
         write_json(Path(given.json), found[0] if len(found) == 1 else found)
-    run = path.parent
-    if is_of_a_run(path) and given.net is None:  # its page shows the scores of its own network
+    if run is not None:
         write_json(run / "evaluation.json", found[0])
         write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
     if tells_figures(given):

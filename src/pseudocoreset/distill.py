@@ -120,6 +120,8 @@ def _check_stores(stores: Sequence[ExpertStore], data: ImageData) -> None:
                 f"of {held.image_size}×{held.image_size}, and these are other data ({data.name}, "
                 f"--holdout {holdout}, {data.image_size}×{data.image_size}): give matching ones."
             )
+        for trajectory in store.trajectories[:1]:
+            store.refuse_other_net(trajectory)
 
 
 class _Run:

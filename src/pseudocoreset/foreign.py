@@ -58,7 +58,7 @@ def read_coreset(path: Path, data: ImageData, net: str | None) -> Pseudocoreset:
         method=f"foreign: {path.name}",
         net=net or "convnet",
         data=data.name,
-        data_fingerprint=data.fingerprint,
+        data_fingerprint="",  # of what data, nobody knows
         holdout=0,
         seed=0,
     )
@@ -144,6 +144,7 @@ def import_replay_buffers(
             if store is None:
                 settings = replace(settings, epochs=len(trajectory) - 1, from_epoch=0)
                 store = ExpertStore.create(out, identify(data, network, settings, seed))
+                _refuse_trained(store)
             if len(trajectory) != store.last_epoch + 1:
                 raise UserError(
                     f"{file}: a trajectory has {len(trajectory)} snapshots and the first one had "
@@ -154,6 +155,12 @@ def import_replay_buffers(
             number += 1
     assert store is not None  # every file holds a trajectory
     return store
+
+
+def _refuse_trained(store: ExpertStore) -> None:
+    for path in store.trajectories:
+        if "imported_from" not in store.describe(path):
+            raise UserError(f"{store.path} holds experts that were trained: give another --out.")
 
 
 def _trajectories(file: Path) -> list[list[Any]]:

@@ -1,6 +1,5 @@
 """What measuring needs: seconds by step, the peak of memory, and experts that need no training."""
 
-import resource
 import subprocess
 import sys
 import time
@@ -131,6 +130,8 @@ class PeakMemory:
 
 
 def _resident_peak() -> int:
+    import resource  # Windows has none, and most commands no need of it
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -29,6 +29,8 @@ class Parser(ArgumentParser):
         """Options from a file; from a run's config.yaml, those that the run was made with."""
         try:
             options = as_options(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+        except UnicodeDecodeError:
+            raise UserError(f"{path} is no text in UTF-8: save it as such.") from None
         except (OSError, ValueError, yaml.YAMLError):
             options = None
         if options is None:

@@ -73,11 +73,14 @@ def plan_experts(
     around = max(0.0, expert_s - first_s) + unscored / short.batch * step_s / 3
     kept = settings.epochs - settings.from_epoch + 1
     snapshot = network.num_params * (2 if settings.half else 4) + network.num_buffers * 4
+    # On a CPU the peak is the process's, which holds an expert's snapshots, and once more to write.
+    whole = (network.num_params + network.num_buffers) * 4
+    held = 0 if place.type == "cuda" else kept * (whole + snapshot)
     return Plan(
         f"experts of {network.spec}",
         {network.spec: network.num_params},
         disk_bytes=settings.num * kept * snapshot,
-        peak_bytes=peak.whole() + _left_out(data, short.part(many), place),
+        peak_bytes=peak.whole() + _left_out(data, short.part(many), place) + held,
         once_s=cold + settings.num * around,
         step="epochs",
         steps=settings.num * settings.epochs,

@@ -146,8 +146,10 @@ class DistillSettings:
         if self.lr_labels is not None and not values["learn_labels"]:
             raise UserError("--lr-labels has no use without --learn-labels: give both, or none.")
         if self.start_epochs is None and experts:
-            # From the last start, `expert_epochs` more must be left in every store.
-            left = min(store.last_epoch for store in experts) - values["expert_epochs"] + 1
+            # From the last start, as many epochs as it follows must be left in every store.
+            unused = _unused(self.method)
+            follows = 0 if "expert_epochs" in unused else values["expert_epochs"]
+            left = min(store.last_epoch for store in experts) - follows + 1
             values["start_epochs"] = max(1, min(values["start_epochs"], left))
         if self.dsa is None:
             values["dsa"] = _dsa_of(experts)

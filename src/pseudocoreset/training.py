@@ -205,6 +205,7 @@ class Training:
         self._loss = _loss_of(net, augmentation, generator.device)
         self._update = _update_of(rule, generator.device)
         self._own: tuple[str, ...] = ()  # what the update reads and writes
+        self._draws = generator.device.type == "cpu" and net.draws
 
     def start(self, weights: Weights, inputs: State | None = None) -> None:
         """Begin at `weights`; `inputs` are what source and observer read from the state."""
@@ -214,8 +215,10 @@ class Training:
         self._loop.load(slots)
         self._own = ("params", "loss_sum", "correct_sum", *slots)
         # A person's own network may draw from PyTorch's global generator (dropout). On a CPU it
-        # does so from a stream that follows from the run's seed; the person's own stays put.
-        seed = self._generator.initial_seed()
+        # does so from a stream that follows from the run's; the person's own stays put.
+        seed = int(self._generator.initial_seed())
+        if self._draws:
+            seed = int(torch.randint(2**62, (), generator=self._generator))
         self._global_random = torch.Generator().manual_seed(seed).get_state()
         zero = params.new_zeros(())
         self._loop.load({"loss_sum": zero, "correct_sum": zero, **(inputs or {})})

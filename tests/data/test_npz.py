@@ -107,6 +107,17 @@ def test_a_class_without_an_image(tmp_path):
     assert "class 'cow' has no training image" in error(tmp_path, train_labels=labels(12, 2))
 
 
+def test_two_classes_of_one_name(tmp_path):
+    names = np.array(["ant", "bee", "ant"])
+    assert "'ant' names two classes" in error(tmp_path, class_names=names)
+
+
+def test_one_class_alone(tmp_path):
+    one = {"train_labels": labels(12, 1), "test_labels": labels(6, 1)}
+    said = error(tmp_path, **one, class_names=np.array(["ant"]))
+    assert "has one class, with nothing to tell it from" in said
+
+
 def test_no_images_at_all(tmp_path):
     assert "holds no images" in error(
         tmp_path, test_images=pixels(0, 8, 8, 3), test_labels=labels(0)

@@ -167,6 +167,11 @@ def test_an_image_without_annotation(tree):
     assert "val_1.JPEG" in error(tree)
 
 
+def test_classes_of_one_word_are_told_apart(tree):
+    (tree / "words.txt").write_text("n01\tcrane, a bird\nn02\tcrane, a machine\n")
+    assert load(tree)[0].class_names == ("crane (n01)", "crane (n02)")
+
+
 def test_a_class_without_words_and_a_file_that_is_no_jpeg(tree):
     (tree / "words.txt").write_text("n01\tgoldfish\n")
     assert "words.txt: has no line for class n02" in error(tree)

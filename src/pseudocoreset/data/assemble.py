@@ -1,5 +1,6 @@
 """The checks that all readers share, and the one place where an `ImageData` is put together."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -114,6 +115,11 @@ def make_image_data(
             f"{source}: training images are {describe(shape)} and test images "
             f"{describe(test_shape)}; give both the same size and channels."
         )
+    if len(class_names) < 2:
+        raise UserError(f"{source}: has one class, with nothing to tell it from; give two or more.")
+    twice = [name for name, times in Counter(class_names).items() if times > 1]
+    if twice:
+        raise UserError(f"{source}: {twice[0]!r} names two classes; give each a name of its own.")
     counts = torch.bincount(train.labels, minlength=len(class_names))
     for count, class_name in zip(counts.tolist(), class_names, strict=True):
         if count == 0:

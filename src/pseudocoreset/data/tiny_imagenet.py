@@ -1,6 +1,7 @@
 """`tiny-imagenet:DIR`: the official tree of JPEG files, decoded once and then cached."""
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,12 +71,14 @@ def read_tiny_imagenet(root: Path, image_size: int | None, progress: Progress | 
 
 
 def _class_names(path: Path, ids: list[str]) -> list[str]:
-    """The first of the words that words.txt gives for each id."""
+    """The first of the words that words.txt gives for each id; with the id where two share it."""
     words = dict(line.split("\t", 1) for line in read_lines(path) if "\t" in line)
     missing = [wordnet_id for wordnet_id in ids if wordnet_id not in words]
     if missing:
         raise UserError(f"{path}: has no line for class {missing[0]} of wnids.txt; {AGAIN}.")
-    return [words[wordnet_id].split(",")[0].strip() for wordnet_id in ids]
+    first = {wordnet_id: words[wordnet_id].split(",")[0].strip() for wordnet_id in ids}
+    times = Counter(first.values())
+    return [f"{word} ({i})" if times[word] > 1 else word for i, word in first.items()]
 
 
 def _list_train(tree: Path, ids: list[str]) -> Listing:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from torch import Tensor
+
 from pseudocoreset.divergences.base import (
     Context,
     Divergence,
@@ -83,6 +85,16 @@ def check_estimate(estimate: object, coreset: Points) -> None:
         raise UserError(
             f"the method's gradient gave {type(estimate).__name__}: let it give an Estimate."
         )
+    for name, kept in estimate.state.items():
+        if not isinstance(kept, Tensor):
+            raise UserError(
+                f"the method keeps a {type(kept).__name__}, {name}: let it be a tensor."
+            )
+    for name, told in estimate.info.items():
+        if not isinstance(told, int | float):
+            raise UserError(
+                f"the method tells a {type(told).__name__}, {name}: let it be a number."
+            )
     wanted = {"images": coreset.images}
     if coreset.labels.is_floating_point():
         wanted["labels"] = coreset.labels

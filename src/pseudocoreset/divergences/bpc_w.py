@@ -19,6 +19,7 @@ from pseudocoreset.divergences.weight_space import (
 )
 from pseudocoreset.engine.loop import Loop, State
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Weights
 
 LEAST_LR = 0.01
@@ -39,14 +40,10 @@ class _Update(Update):
         change = state["lr_change"]
         lr = first + change
         batches = self._draw_batches(coreset)
-        # A network's own random numbers, if any, are not to come out of the person's stream.
-        with torch.random.fork_rng(devices=[]):
-            seed = self.rng.device.initial_seed()
-            torch.set_rng_state(torch.Generator().manual_seed(seed).get_state())
-            student = self._train(coreset, segment.start, lr, batches)
-            way = segment.start.params - segment.target.params
-            away, scale = student["params"] - segment.target.params, way.square().sum()
-            found = self._go_back(coreset, 2 * away / scale, lr, batches)
+        student = self._train(coreset, segment.start, lr, batches)
+        way = segment.start.params - segment.target.params
+        away, scale = student["params"] - segment.target.params, way.square().sum()
+        found = self._go_back(coreset, 2 * away / scale, lr, batches)
         # Not as a new η less the first: its steps are small beside it and would be rounded away.
         change = change - self.settings.lr_lr * found["slope_lr"]
         change = change.clamp(min=(LEAST_LR - 1) * first)
@@ -160,14 +157,22 @@ class BPCWasserstein(WeightSpaceMethod):
 
         λ_t = λ_t+1 − η ∂φ_t/∂θ_t,    ∂/∂u = −η Σ_t ∂φ_t/∂u,    ∂/∂η = −Σ_t φ_t
 
-    so memory is that of one step and of T vectors of weights. A person's own network must not draw
-    random numbers in its forward pass (dropout): the way back would see others.
+    so memory is that of one step and of T vectors of weights. A person's own network that draws
+    random numbers in its forward pass (dropout) is refused: the way back would see others.
 
     A coreset of more than `batch` images is gone through in random order, `batch` a step.
     """
 
     name = "BPC-W"
     update = _Update
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        if context.net.draws:
+            raise UserError(
+                f"{context.net.spec} draws random numbers as it trains (dropout, say), and bpc-w "
+                "goes back through its steps, where they would be others: give another --method."
+            )
 
     def start(self) -> State:
         """By how much η has changed."""

@@ -137,7 +137,12 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Write a safetensors file, whole or not at all; `metadata` goes in as one JSON text."""
-    arrays = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    arrays, places = {}, set()
+    for name, tensor in tensors.items():
+        array = tensor.detach().cpu().contiguous()
+        place = array.untyped_storage().data_ptr()
+        arrays[name] = array.clone() if place in places else array  # a file shares no memory
+        places.add(place)
     with whole_file(path) as part:
         save_file(arrays, part, {"pseudocoreset": json.dumps(metadata, allow_nan=False)})
 

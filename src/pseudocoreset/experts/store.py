@@ -153,7 +153,19 @@ class ExpertStore:
         except UserError:
             return False
         self._refuse_foreign(path, metadata)
+        self.refuse_other_net(path)
         return True
+
+    def refuse_other_net(self, trajectory: Path) -> None:
+        """Refuse weights that do not fit the network, as when a person has changed their own."""
+        with open_tensors(trajectory, TRAJECTORY) as (tensors, _):
+            shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+        sizes = shapes["params"][1], shapes.get("buffers", (0, 0))[1]
+        self._net.refuse_other_weights(trajectory, sizes)
+
+    @cached_property
+    def _net(self) -> Net:
+        return self.identity.make_net()
 
     @contextmanager
     def claims(self, numbers: Sequence[int]) -> Iterator["Claims"]:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from pseudocoreset.errors import UserError
 
 from .init import UniformInit, rebuilt_weights
 from .weights import Layout, Weights
@@ -69,6 +72,15 @@ class Net:
             before = torch.get_rng_state()
             self.train(weights, images)
             return not torch.equal(torch.get_rng_state(), before)
+
+    def refuse_other_weights(self, source: Path | str, sizes: tuple[int, int]) -> None:
+        """Refuse stored parameters and buffers, so many of each, that are not this network's."""
+        if sizes != (self.num_params, self.num_buffers):
+            raise UserError(
+                f"{source} holds {sizes[0]:,} parameters and {sizes[1]:,} buffers a network, and "
+                f"{self.spec} has {self.num_params:,} and {self.num_buffers:,}: it was changed "
+                "since, so make them again, or give the network as it was."
+            )
 
     def __repr__(self) -> str:
         size = f"{self.channels}×{self.image_size}×{self.image_size}"

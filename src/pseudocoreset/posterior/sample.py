@@ -51,12 +51,14 @@ class Posterior:
 
     def make_net(self) -> Net:
         """The network that the samples are weights of."""
-        return make_net(
+        net = make_net(
             self.net,
             channels=len(self.normalisation.mean),
             image_size=self.image_size,
             classes=len(self.class_names),
         )
+        net.refuse_other_weights("the posterior", (self.params.shape[1], self.buffers.shape[1]))
+        return net
 
     def samples(self) -> Iterator[Weights]:
         """The weights of each sample."""
