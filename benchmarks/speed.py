@@ -43,7 +43,8 @@ from typing import Any
 from pseudocoreset.coreset import versions
 from pseudocoreset.data import load_data
 from pseudocoreset.engine.device import choose_device, device_name
-from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.files import refuse_unwritable_file, write_json
+from pseudocoreset.errors import UserError
 from pseudocoreset.nets import make_net
 from script import asked, exit_with
 from speed_row import STAND_IN, Row, measure
@@ -83,9 +84,8 @@ def main() -> int:
     rows = wanted_rows(options)
     refuse_mistakes(rows)
     out = options.out
-    found: list[dict[str, Any]] = []
-    if out is not None and out.exists():
-        found = json.loads(out.read_text(encoding="utf-8"))
+    refuse_unwritable_file(out)
+    found = read_rows(out) if out is not None and out.exists() else []
     failed = 0
     missing = [row for row in rows if not (options.resume and any(is_done(o, row) for o in found))]
     begun = time.perf_counter()
@@ -105,6 +105,17 @@ def main() -> int:
     places = [place_of(row.as_json(), device_name(choose_device(row.device))) for row in rows]
     print(table([old for old in found if place_of(old["row"], old["device"]) in places]))
     return 1 if failed else 0
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows that a file has."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        _ = [place_of(row["row"], row["device"]) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{path} is no list of this script's rows ({error!r}): give another --out."
+        raise UserError(reason) from None
+    return rows
 
 
 def parse() -> argparse.Namespace:

@@ -231,6 +231,19 @@ def test_mistakes_are_one_sentence(wrong, says, tmp_path, monkeypatch, capsys):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("content", ["no JSON", "[1, 2]", '{"rows": []}', '[{"row": {}}]'])
+def test_a_file_of_something_else_is_left_alone(content, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "rows.json"
+    out.write_text(content)
+    argv = ["speed.py", "--small", "--rows", "fbpc", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as ended:
+        exit_with(speed.main)
+    assert ended.value.code == 2
+    assert "is no list of this script's rows" in capsys.readouterr().err
+    assert out.read_text() == content
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_what_a_cpu_takes_is_not_written_among_the_results():
     command = [sys.executable, speed.__file__, "--rows", "fbpc"]

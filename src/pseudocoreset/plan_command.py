@@ -3,8 +3,9 @@
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,10 +13,12 @@ from pseudocoreset import foreign
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import ImageData
 from pseudocoreset.distill import distill
+from pseudocoreset.divergences import factory_of
 from pseudocoreset.engine.device import choose_device
 from pseudocoreset.engine.files import refuse_unwritable_file, write_json
 from pseudocoreset.engine.loop import compiled_anew
 from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.evaluate import images_to_score
 from pseudocoreset.experts import ExpertSettings
 from pseudocoreset.given import (
     NET,
@@ -46,9 +49,10 @@ def plan(given: Namespace) -> None:
     begun = time.perf_counter()
     data = load(options)
     loaded_s = time.perf_counter() - begun
+    measure = _PLANS[given.command](options, data)  # which refuses what the command would
     if not options.quiet:
         print(f"pseudocoreset: measuring a few steps of {given.command} ...", file=sys.stderr)
-    planned = _PLANS[given.command](options, data)
+    planned = measure()
     started_s = seconds_to_start(choose_device(options.device))
     notes = [*planned.notes, COMPILED] if compiled_anew() else planned.notes
     planned = replace(planned, once_s=planned.once_s + started_s + loaded_s, notes=notes)
@@ -77,43 +81,49 @@ def _seconds_of_a_page(coreset: Pseudocoreset) -> float:
     return time.perf_counter() - begun
 
 
-def _plan_experts(given: Namespace, data: ImageData) -> Plan:
+def _plan_experts(given: Namespace, data: ImageData) -> Callable[[], Plan]:
     if given.from_replay is not None:
         raise UserError("--from-replay trains nothing that could be planned: leave it out.")
-    net = one_net(given) or NET
-    return plan_experts(data, net, pick(ExpertSettings, given), device=given.device)
+    net, settings = one_net(given) or NET, pick(ExpertSettings, given)
+    settings.check()
+    return partial(plan_experts, data, net, settings, device=given.device)
 
 
-def _plan_distill(given: Namespace, data: ImageData) -> Plan:
+def _plan_distill(given: Namespace, data: ImageData) -> Callable[[], Plan]:
     stores, nets = stores_and_nets(given, data)
     settings = pick(DistillSettings, given)
-    planned = plan_distill(data, stores, settings, nets=nets, device=given.device)
-    return _with_page(planned, _random_coreset(data, settings.ipc))
+    settings.resolved(data, stores)
+    if settings.method != "random":
+        factory_of(settings.method)
+
+    def measure() -> Plan:
+        planned = plan_distill(data, stores, settings, nets=nets, device=given.device)
+        return _with_page(planned, _random_coreset(data, settings.ipc))
+
+    return measure
 
 
-def _plan_evaluate(given: Namespace, data: ImageData) -> Plan:
-    plans = []
-    for net in scored_nets(given):
-        if given.coreset is None:
-            coreset = _random_coreset(data, given.ipc, net)
-        else:
-            coreset = foreign.read_coreset(Path(given.coreset), data, net)
-        planned = plan_evaluate(
-            coreset,
-            data,
-            net,
-            protocol_of(given),
-            seeds=given.seeds,
-            split=given.split,
-            device=given.device,
-        )
-        plans.append(planned)
-    whole = reduce(Plan.then, plans)
-    if given.coreset is None:  # still to be made: it will be a run's
-        ends_with_page = len(plans) == 1
+def _plan_evaluate(given: Namespace, data: ImageData) -> Callable[[], Plan]:
+    protocol, nets = protocol_of(given), list(scored_nets(given))
+    if given.coreset is None:
+        coresets = [_random_coreset(data, given.ipc, net) for net in nets]
     else:
-        ends_with_page = given.net is None and is_of_a_run(Path(given.coreset))
-    return _with_page(whole, coreset) if ends_with_page else whole
+        coresets = [foreign.read_coreset(Path(given.coreset), data, net) for net in nets]
+    for coreset in coresets:
+        images_to_score(coreset, data, given.split, given.seeds)
+    same = {"seeds": given.seeds, "split": given.split, "device": given.device}
+
+    def measure() -> Plan:
+        pairs = zip(coresets, nets, strict=True)
+        plans = [plan_evaluate(one, data, net, protocol, **same) for one, net in pairs]
+        whole = reduce(Plan.then, plans)
+        if given.coreset is None:  # still to be made: it will be a run's
+            ends_with_page = len(plans) == 1
+        else:
+            ends_with_page = given.net is None and is_of_a_run(Path(given.coreset))
+        return _with_page(whole, coresets[-1]) if ends_with_page else whole
+
+    return measure
 
 
 _PLANS = {"experts": _plan_experts, "distill": _plan_distill, "evaluate": _plan_evaluate}

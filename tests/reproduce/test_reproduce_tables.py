@@ -327,6 +327,15 @@ def test_the_order_of_the_methods_is_a_goal():
     assert row().endswith("| – | – | – | – |")
 
 
+def test_at_one_image_a_class_the_order_is_no_goal_and_is_told():
+    cells = compared("tuned", 1, "cifar10")
+    found = {cell: made(cell, 40.0 - number) for number, cell in enumerate(cells)}
+    table = goals_table(found, CIFAR10).markdown()
+    order = "none (the paper's: Random < BPC-rKL < BPC-fKL < FBPC)"
+    row = line_of(table, "order of the methods, 1 a class, recipe `tuned`", order)
+    assert row.endswith("| 40.0, 39.0, 38.0, 37.0 | not so | 37.0, 36.0, 35.0, 34.0 | not so |")
+
+
 def test_cells_of_table_1_are_what_their_recipes_make():
     found = measured_cells(ROOT / "results", CIFAR10, "table1")
     assert found

@@ -33,6 +33,7 @@ __all__ = [
     "Multi",
     "Points",
     "check_estimate",
+    "factory_of",
     "make_divergence",
 ]
 
@@ -46,17 +47,21 @@ METHODS: dict[str, Callable[[Context], Divergence]] = {
 """The methods by name; `random` is none of them: it makes no update."""
 
 
+def factory_of(name: str) -> Callable[[Context], Divergence]:
+    """What makes the method of this name, or a person's own."""
+    if name in METHODS:
+        return METHODS[name]
+    if is_plugin_name(name):
+        return imported(name, "method")
+    known = ", ".join(["random", *METHODS])
+    raise UserError(
+        f"no method is called {name!r}: use {known}, or your own as package.module:factory."
+    )
+
+
 def make_divergence(name: str, contexts: Sequence[Context]) -> Divergence:
     """The method of this name, or a person's own; one context an architecture, summed."""
-    if name in METHODS:
-        factory = METHODS[name]
-    elif is_plugin_name(name):
-        factory = imported(name, "method")
-    else:
-        known = ", ".join(["random", *METHODS])
-        raise UserError(
-            f"no method is called {name!r}: use {known}, or your own as package.module:factory."
-        )
+    factory = factory_of(name)
     parts = [_made(name, factory, context) for context in contexts]
     return parts[0] if len(parts) == 1 else Multi(parts)
 
