@@ -372,11 +372,12 @@ def test_settings_unlike_todays_recipe_are_told():
 def test_the_list_tells_shortened_cells_and_experts_of_unknown_time(tmp_path):
     before = made(Cell("table1", "bpc-fkl", 10, "paper"), 55.0)
     duration = {**before.content["duration"], "experts_s": 2.0, "experts_whole": False}
+    duration["whole"] = False
     others = {"num": 100, "epochs": 50, "fingerprint": "g"}
     content = {**before.content, "duration": duration, "experts": others}
     stored(tmp_path, made(fbpc(), 60.0), replace(before, content=content))
     shown = listing(["table1"], tmp_path, CIFAR10)
-    assert "bpc-fkl/10 1:00 (1,000 of 5,000 updates), fbpc/10 1:00\n" in shown
+    assert "bpc-fkl/10 at least 1:00 (1,000 of 5,000 updates), fbpc/10 1:00\n" in shown
     assert (
         "at least 2:00 and 10:02 for the experts, on a device, "
         "without stores that were there before (100 experts × 50 epochs)"

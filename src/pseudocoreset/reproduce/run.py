@@ -19,7 +19,7 @@ from pseudocoreset.reproduce.stored import (
     read_measured,
     write_measured,
 )
-from pseudocoreset.reproduce.tables import experts_words, made_with, unlike_recipe
+from pseudocoreset.reproduce.tables import experts_words, made_with, time_words, unlike_recipe
 
 
 def measure_missing(
@@ -129,7 +129,7 @@ def _recipe_lines(
     missing = [with_twins_time(cell) for cell in cells if cell not in found]
     lines = [f"{recipe}: {len(done)} of {len(cells)} cells measured; {_time(done)}"]
     if done:
-        times = ", ".join(f"{m.cell.name} {clock(m.seconds)}{_unlike(m, data)}" for m in done)
+        times = ", ".join(f"{m.cell.name} {time_words(m)}{_unlike(m, data)}" for m in done)
         lines.append(f"  measured: {times}")
     if missing:
         lines.append(f"  missing: {', '.join(missing)}")

@@ -112,9 +112,14 @@ def made_with(measured: Measured, data: str) -> str:
     else:
         parts.append("new images each seed")
     parts.append(counted(measured.seeds, "seed"))
-    at_least = "" if content["duration"]["whole"] else "at least "
-    parts.append(at_least + clock(measured.seconds))
+    parts.append(time_words(measured))
     return ", ".join(parts)
+
+
+def time_words(measured: Measured) -> str:
+    """How long a cell took, without its experts."""
+    at_least = "" if measured.content["duration"]["whole"] else "at least "
+    return at_least + clock(measured.seconds)
 
 
 def unlike_recipe(measured: Measured, data: str) -> list[str]:
