@@ -6,6 +6,7 @@ Between `<!-- NAME -->` and `<!-- /NAME -->` stands what `tables` makes of the f
 the words around are a person's.
 """
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -25,6 +26,7 @@ Row = dict[str, Any]
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()  # there are no options
     made = tables(ROOT / "results")
     for page in PAGES:
         write_text(page, filled(page.read_text(encoding="utf-8"), made))

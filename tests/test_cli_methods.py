@@ -107,7 +107,7 @@ def test_the_recipes_name_is_shown(stores, tmp_path, capsys):
         (["--method", "bpc-w", "--lr-lr", "-1"], "--lr-lr -1.0 is out of range: give 0 or more."),
         (["--method", "bpc-rkl", "--samples", "1"], "--samples 1 has no covariance"),
         (["--method", "bpc-fkl", "--start-epochs", "3"], "epochs 0 to 3 are needed"),
-        (["--method", "bpc-fkl", "--group", "few"], "--group: Expected a int"),
+        (["--method", "bpc-fkl", "--group", "few"], "--group: Expected an int"),
     ],
 )
 def test_a_mistake_is_one_sentence(options, says, stores, tmp_path, capsys):

@@ -47,7 +47,7 @@ class Parser(ArgumentParser):
             text = missing[1] + ", ".join(names)
             command = f"{command} {places[0][0].replace('.', ' ')}".rstrip()
         text = re.sub(r'Parser key "(\w+)":', lambda m: f"--{m[1].replace('_', '-')}:", text)
-        text = re.sub(r"<class '(\w+)'>", r"\1", text)
+        text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("Expected a int", "Expected an int")
         # A number that may be None: of the reasons, the first is the one that speaks of it.
         text = re.sub(
             r"Does not validate against any of the Union subtypes.*?- (Expected .*?) - .*",

@@ -244,7 +244,7 @@ def plan_evaluate(
     network = make_net(net or coreset.provenance.net, **data.shape)
     log_samples = protocol.chains * samples * len(images) * data.classes * 4
     return Plan(
-        f"evaluate with {protocol.sampler}",
+        f"evaluate with {protocol.sampler} on {len(coreset)} images",
         {network.spec: network.num_params},
         disk_bytes=0,
         peak_bytes=peak.whole() + 2 * log_samples + _left_out(data, part, place),
