@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 from pseudocoreset.engine.files import (
     LEFT_BEHIND_S,
+    lock_file,
     open_tensors,
     whole_file,
     write_json,
@@ -121,6 +122,13 @@ def test_tensors_and_metadata_come_back(tmp_path: Path) -> None:
     with open_tensors(path, "a coreset") as (tensors, metadata):
         assert torch.equal(tensors.get_tensor("x"), matrix)
         assert metadata == {"kind": "a coreset", "loss": [0.1, 2]}
+
+
+def test_a_lock_that_can_be_nowhere_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / ".lock", tmp_path):
+        with pytest.raises(UserError, match=r"can't be written .*: give another"), lock_file(place):
+            pass
 
 
 def refusal(path: Path) -> str:

@@ -104,7 +104,7 @@ def test_dropout_follows_the_seed_and_leaves_the_persons_own_generator_alone(tmp
     assert not torch.equal(found[0][0], found[0][1])
 
 
-def test_trainings_that_share_a_generator_have_other_dropout(tmp_path):
+def test_trainings_that_share_a_generator_have_other_dropout():
     sys.modules["dropout_net"] = sys.modules[__name__]
     net = make_net("dropout_net:with_dropout", **DATA.shape)
     generator = torch.Generator().manual_seed(0)

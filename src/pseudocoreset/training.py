@@ -216,7 +216,7 @@ class Training:
         self._own = ("params", "loss_sum", "correct_sum", *slots)
         # A person's own network may draw from PyTorch's global generator (dropout). On a CPU it
         # does so from a stream that follows from the run's; the person's own stays put.
-        seed = int(self._generator.initial_seed())
+        seed = self._generator.initial_seed()
         if self._draws:
             seed = int(torch.randint(2**62, (), generator=self._generator))
         self._global_random = torch.Generator().manual_seed(seed).get_state()

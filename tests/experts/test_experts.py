@@ -575,7 +575,7 @@ def test_a_store_is_not_begun_anew_under_a_process_that_trains_its_first(tmp_pat
         from pathlib import Path
         from pseudocoreset.experts import ExpertStore
         store = ExpertStore.open(Path({str(tmp_path)!r}))
-        with store.claims([0]) as claims:
+        with store.claims([3]) as claims:
             for number in claims.free():
                 print("has", number, flush=True)
                 sys.stdin.read()
@@ -587,11 +587,19 @@ def test_a_store_is_not_begun_anew_under_a_process_that_trains_its_first(tmp_pat
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert other.stdout is not None
-    assert other.stdout.readline() == b"has 0\n"
+    assert other.stdout.readline() == b"has 3\n"
     with pytest.raises(UserError, match=r"holds experts with lr 1e\+30, not 0.1: give another"):
         train(tmp_path, slow)
     other.communicate()
     assert len(train(tmp_path, slow)) == 1
+
+
+def test_a_whole_store_is_not_written_to(tmp_path: Path) -> None:
+    whole = train(tmp_path)
+    (tmp_path / ".lock").unlink()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert contents(train(tmp_path)) == contents(whole)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
 def test_a_store_that_was_begun_anew_since_is_not_trained_into(tmp_path: Path) -> None:

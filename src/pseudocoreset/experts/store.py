@@ -94,12 +94,15 @@ class ExpertStore:
         """
         path = Path(path)
         store = ExpertStore(path, identity)
+        if (path / "index.json").exists():
+            there = ExpertStore.open(path)
+            if there.trajectories:  # nothing is to be written, which may not be allowed
+                store._refuse_another(there)
+                return store
         with store._lock() as lock, held(lock, None, wait=False) as alone:
-            if (path / "index.json").exists():
-                there = ExpertStore.open(path)
-                if there.trajectories or not alone:
-                    store._refuse_another(there)
-                    return store
+            if not alone and (path / "index.json").exists():
+                store._refuse_another(ExpertStore.open(path))
+                return store
             for trajectory in store.trajectories:  # of a store whose index was lost
                 store._refuse_foreign(trajectory, store.describe(trajectory))
             write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
