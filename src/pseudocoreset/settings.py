@@ -146,16 +146,23 @@ class DistillSettings:
         if self.lr_labels is not None and not values["learn_labels"]:
             raise UserError("--lr-labels has no use without --learn-labels: give both, or none.")
         if self.start_epochs is None and experts:
-            # From the last start, as many epochs as it follows must be left in every store.
-            unused = _unused(self.method)
-            follows = 0 if "expert_epochs" in unused else values["expert_epochs"]
-            left = min(store.last_epoch for store in experts) - follows + 1
-            values["start_epochs"] = max(1, min(values["start_epochs"], left))
+            last = min(store.last_epoch for store in experts)
+            values["start_epochs"] = start_epochs_within(last, values)
         if self.dsa is None:
             values["dsa"] = _dsa_of(experts)
         values["dsa"] = str(Augmentation.parse(values["dsa"], data.mirror))
         _check(values)
         return values
+
+
+def start_epochs_within(last_epoch: int, values: dict[str, Any]) -> int:
+    """The epochs that students start from, fewer where experts of so many leave too few to follow.
+
+    From the last start, as many as a student follows must be left.
+    """
+    follows: int = 0 if "expert_epochs" in _unused(values["method"]) else values["expert_epochs"]
+    wanted: int = values["start_epochs"]
+    return max(1, min(wanted, last_epoch - follows + 1))
 
 
 def _dsa_of(experts: Sequence[ExpertStore]) -> str:

@@ -24,13 +24,21 @@ def verdict(ours: Figure, theirs: Figure, higher_is_better: bool) -> str:
 
 def nll_verdict(measured: Measured, theirs: Figure) -> str:
     """The worse of the verdicts on both definitions of the NLL; says so where only one is met."""
-    ours, kim = (
-        verdict(measured.score(name), theirs, higher_is_better=False) for name in ("nll", "nll_kim")
+    worse = min(
+        (
+            verdict(measured.score(name), theirs, higher_is_better=False)
+            for name in ("nll", "nll_kim")
+        ),
+        key=_WORST_FIRST.index,
     )
-    worse = min(ours, kim, key=_WORST_FIRST.index)
-    if worse == MISSED and ours != kim:
-        return f"{MISSED} (only {'our' if kim == MISSED else 'Kim et al.’s'} NLL meets it)"
-    return worse
+    only_one = only_one_meets(measured, theirs.mean)
+    return f"{worse} ({only_one})" if only_one else worse
+
+
+def only_one_meets(measured: Measured, nll: float) -> str:
+    """Which definition's NLL is so small where the other's is not, in words; else nothing."""
+    ours, kim = (measured.score(name).mean <= nll for name in ("nll", "nll_kim"))
+    return "" if ours == kim else f"only {'our' if ours else 'Kim et al.’s'} NLL meets it"
 
 
 def signed(difference: float, digits: int) -> str:

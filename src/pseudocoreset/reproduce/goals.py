@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import SIZES, TITLES, Cell, Scope, cell_with
-from pseudocoreset.reproduce.stored import Measured
+from pseudocoreset.reproduce.compare import only_one_meets
+from pseudocoreset.reproduce.stored import Measured, other_than_recipe
 from pseudocoreset.reproduce.tables import (
     UNKNOWN,
     Found,
@@ -51,7 +52,8 @@ def goals_table(found: Found, scope: Scope) -> TextTable | None:
         both = [part for one in (found, scored) for part in _order(cells, one, words)]
         order = " < ".join(TITLES[method] for method in paper.ORDER)
         asked = order if ipc in ORDERED else f"none (the paper's: {order})"
-        rows.append((f"order of the methods, {ipc} a class, recipe `tuned`", asked, *both))
+        name = f"order of the methods, {ipc} a class, recipe `tuned`"
+        rows.append((name + _shortened(cells, found, scope.data), asked, *both))
     scores = "accuracy % / NLL / NLL of Kim et al."
     header = (
         "",
@@ -81,11 +83,11 @@ def reached(measured: Measured | None, accuracy: float, nll: float | None) -> st
     if below > 0:
         short.append(f"accuracy {below:.2f} short")
     if nll is not None:
-        ours, kim = (measured.score(name).mean <= nll for name in ("nll", "nll_kim"))
-        if not ours and not kim:
+        only_one = only_one_meets(measured, nll)
+        if only_one:
+            short.append(only_one)
+        elif measured.score("nll").mean > nll:
             short.append("NLL missed")
-        elif ours != kim:
-            short.append(f"only {'our' if ours else 'Kim et al.’s'} NLL meets it")
     return "; ".join(short) or "met"
 
 
@@ -96,6 +98,17 @@ def _order(cells: Sequence[Cell], found: Found, words: tuple[str, str]) -> tuple
     means = accuracies(cells, found)
     figures = ", ".join(f"{means[method]:.1f}" for method in paper.ORDER)
     return figures, words[0 if in_order(means) else 1]
+
+
+def _shortened(cells: Sequence[Cell], found: Found, data: str) -> str:
+    """Which of the methods had other updates than their recipe has."""
+    methods: dict[str, list[str]] = {}
+    for cell in cells:
+        others = other_than_recipe(found[cell], data) if cell in found else {}
+        if "steps" in others:
+            words = "{:,} of {:,} updates".format(*others["steps"])
+            methods.setdefault(words, []).append(TITLES[cell.method])
+    return "".join(f", {' and '.join(names)} with {words}" for words, names in methods.items())
 
 
 def _scores(measured: Measured | None) -> str:

@@ -1,6 +1,7 @@
 """The page of results and the README's table, wholly out of what is stored."""
 
 import re
+from collections.abc import Iterable
 from os.path import relpath
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import FULL, SIZES, TABLES, Cell, Scope
+from pseudocoreset.reproduce.commands import commands
 from pseudocoreset.reproduce.goals import goals_table
 from pseudocoreset.reproduce.pictures import chart_path, picture_path
 from pseudocoreset.reproduce.shipped import shipped_path
@@ -179,7 +181,8 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     without = by_paper(found["dsa"])
     if without:
         parts += [f"### DSA {same}\n", dsa_table(without, again, scope).markdown()]
-    return parts + _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
+    parts += _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
+    return parts + _command_parts(found.values(), scope)
 
 
 def _protocol_parts(measured: list[Measured]) -> list[str]:
@@ -262,4 +265,16 @@ def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:
         f"`pseudocoreset evaluate {out.name}/coresets/FILE --data SPEC` gives them "
         "again within their deviations: rounding differs a little, and chains part from there.\n",
         "".join(rows),
+    ]
+
+
+def _command_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
+    """How to have all cells of the page once more."""
+    lines = [line for found in tables for line in commands(found, scope)]
+    if not lines:
+        return []
+    listed = "\n".join(lines)
+    return [
+        "### The same cells once more\n",
+        f"By today's code and settings, whole or cell by cell:\n\n```sh\n{listed}\n```\n",
     ]

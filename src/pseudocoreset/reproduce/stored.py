@@ -12,6 +12,7 @@ from pseudocoreset.recipes import OF_A_SUM, recipe_for
 from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
 from pseudocoreset.reproduce.paper import Figure
+from pseudocoreset.settings import start_epochs_within
 
 FORMAT = 2
 SCORE_KEYS = tuple(
@@ -50,10 +51,7 @@ class Measured:
 
 
 def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any]]:
-    """Settings of a cell that its recipe, as it is today, has otherwise: theirs, and the recipe's.
-
-    Not where students start, which the experts limit.
-    """
+    """Settings of a cell that its recipe of today has otherwise: its own, and the recipe's."""
     cell, content = measured.cell, measured.content
     if cell.ipc is None or cell.recipe is None:
         return {}
@@ -61,7 +59,8 @@ def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any
     wanted = asdict(recipe_for(data, cell.ipc, cell.method, cell.recipe))
     if cell.method in OF_A_SUM:
         wanted["lr_images"] *= min(wanted["batch"], content["coreset"]["images"])
-    del wanted["start_epochs"]
+    within = {"method": cell.method, **wanted}
+    wanted["start_epochs"] = start_epochs_within(content["experts"]["epochs"], within)
     return {n: (config[n], v) for n, v in wanted.items() if n in config and config[n] != v}
 
 
