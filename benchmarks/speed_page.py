@@ -51,7 +51,8 @@ def tables(results: Path) -> dict[str, str]:
     agreement = read("fast-and-plain")
     looks = read("looks")
     planned = {name: read(name)["rows"] for name in ("plan", "plan-gpu")}
-    whole_job_s = sum(row["took_s"] for row in planned["plan-gpu"])
+    by_hand = read("whole-job")["rows"]
+    whole_job_s = whole_jobs(planned["plan-gpu"], *by_hand)
     quickstart_s = max(read("quickstart")["seconds"])
     return {
         "goals": of_goals(rows, whole_job_s, quickstart_s).markdown(),
@@ -73,13 +74,27 @@ def tables(results: Path) -> dict[str, str]:
                 "scaling": growing,
                 "fast-and-plain": [agreement],
                 **planned,
+                "whole-job": by_hand,
                 "quickstart": [read("quickstart")],
             }
         ),
     }
 
 
-def of_goals(rows: list[Row], whole_job_s: float, quickstart_s: float) -> TextTable:
+def whole_jobs(planned: list[Row], first: Row, many: Row) -> dict[str, tuple[float, float]]:
+    """The seconds of the whole job in three ways, and what each may take at most."""
+    spent = {row["command"]: row["took_s"] for row in planned}
+    with_many = sum(many["took_s"]) + spent["distill"] + spent["evaluate"]
+    return {
+        "whole job at 10 a class, kernels compiled before": (sum(spent.values()), 240.0),
+        "the same, nothing compiled before": (sum(first["took_s"]), 240.0),
+        "with 100 experts of 50 epochs, in pieces": (with_many, 900.0),
+    }
+
+
+def of_goals(
+    rows: list[Row], whole_job_s: dict[str, tuple[float, float]], quickstart_s: float
+) -> TextTable:
     """What was to be reached, and what is: at most so much, of ratios at least."""
     found = {(row["what"], row["net"], row["ipc"]): row for row in rows}
     lines = []
@@ -95,8 +110,9 @@ def of_goals(rows: list[Row], whole_job_s: float, quickstart_s: float) -> TextTa
         goal("beside its plain twin", row["ratio"], ratio, "{:.1f}×", least=True)
     goal("expert's epoch", found["expert epoch", "convnet", None]["fast_s"], 0.12, "{:.3f} s")
     chains = found["sghmc 5 seeds", "convnet", 10]
-    goal("SGHMC, 5 chains at 10 a class", chains["fast_s"], 3.0, "{:.2f} s")
-    goal("whole job at 10 a class", whole_job_s, 240.0, "{:.0f} s")
+    goal("SGHMC, 5 chains at 10 a class, captured before", chains["fast_s"], 3.0, "{:.2f} s")
+    for name, (seconds, limit) in whole_job_s.items():
+        goal(name, seconds, limit, "{:.0f} s")
     for (what, net, ipc), row in found.items():
         if what == "fbpc update" and "paper_gb" in row:  # ours is without the step on real images
             name = f"memory of an update, {net}, {ipc} a class"
