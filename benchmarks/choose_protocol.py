@@ -1,12 +1,12 @@
 """Choose the evaluation protocol on held-out training images.
 
     python benchmarks/choose_protocol.py --data cifar10:DIR --holdout 5000 RUN... \
-        --temperature 1e-5 1e-6 --prior 0.2 0.3 0.5 --out results/protocol.json
+        --temperature 1e-5 1e-6 --prior 0.2 0.3 0.5 --out protocol.json
 
 Each RUN is a folder of `pseudocoreset distill --holdout 5000`. Each coreset's posterior is sampled
 by the protocol `tuned` with every combination of the values given, and scored on the held-out
-images, never on the test set. The file holds all scores; `chosen` is what has the best mean NLL
-over the coresets.
+images, never on the test set. The file holds all scores; `chosen` is what has the best mean over
+the coresets and both definitions of the NLL.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def _mean_nll(rows: list[dict[str, Any]], changes: dict[str, float]) -> float:
-    found = [row["nll"] for row in rows if row["changes"] == changes]
+    found = [row[n] for row in rows if row["changes"] == changes for n in ("nll", "nll_kim")]
     return fmean(found) if found else float("inf")
 
 

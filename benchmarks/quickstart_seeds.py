@@ -8,7 +8,6 @@ with 1 if a seed is lost.
 """
 
 import argparse
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from pseudocoreset.coreset import versions
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.quickstart import quickstart
 from pseudocoreset.report import RunReport
+from script import exit_with
 
 
 def compare(runs: list[RunReport], ipc: int) -> dict[str, float]:
@@ -49,9 +49,9 @@ def main() -> int:
             )
             rows.append(row)
             print(row, f"{times[-1]} s", flush=True)
-    command = f"python benchmarks/quickstart_seeds.py --seeds {options.seeds} --out {options.out}"
+    given = f"--seeds {options.seeds} --out {options.out.name}"
     found = {
-        "command": command,
+        "command": f"python benchmarks/quickstart_seeds.py {given}",
         "device": f"cpu, {torch.get_num_threads()} threads",
         "versions": versions(),
         "seconds": times,
@@ -62,4 +62,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -28,12 +28,12 @@ from pseudocoreset.measure import (
     stand_in_experts,
     synchronize,
 )
+from pseudocoreset.plan import HELD
 from pseudocoreset.posterior import Protocol, named_protocol
 from pseudocoreset.settings import USED_BY
 
 GB = 1e9
 WARM_UP = 2  # updates before those that count: kernels are chosen, compiled, captured
-HELD = 1e-9  # the images stay where they start, so that each update finds the same coreset
 MOST_MAP_STEPS = 500  # of random weights on random images, γ may be out of reach
 PRECISION = {"fast": "training steps in bfloat16, the rest in TF32", "plain": "TF32"}
 STAND_IN = "stand-in"

@@ -18,7 +18,6 @@ from pseudocoreset.evaluation.evaluate import evaluate as evaluate_coreset
 from pseudocoreset.evaluation.own_images import predict_files
 from pseudocoreset.experts import ExpertSettings, train_experts
 from pseudocoreset.given import (
-    NET,
     is_of_a_run,
     load,
     one_net,
@@ -28,6 +27,7 @@ from pseudocoreset.given import (
     stores_and_nets,
     tells_figures,
 )
+from pseudocoreset.nets import DEFAULT_NET
 from pseudocoreset.options import CommonOptions, pick
 from pseudocoreset.plan_command import plan as plan
 from pseudocoreset.posterior import Posterior, sample_posterior
@@ -58,13 +58,13 @@ def experts(given: Namespace) -> None:
     out = Path(given.out)
     if given.from_replay is not None:
         store = foreign.import_replay_buffers(
-            Path(given.from_replay), data, one_net(given) or NET, out, settings, given.seed
+            Path(given.from_replay), data, one_net(given) or DEFAULT_NET, out, settings, given.seed
         )
     else:
         common = pick(CommonOptions, given)
         store = train_experts(
             data,
-            one_net(given) or NET,
+            one_net(given) or DEFAULT_NET,
             out,
             settings,
             seed=common.seed,

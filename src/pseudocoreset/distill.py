@@ -31,7 +31,7 @@ from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
-from pseudocoreset.nets import make_net
+from pseudocoreset.nets import DEFAULT_NET, make_net
 from pseudocoreset.run_folder import LOUD_SHARE, RunFolder, missed_gamma
 from pseudocoreset.settings import DistillSettings, used_settings
 from pseudocoreset.training import RealImages
@@ -102,7 +102,7 @@ def _networks(stores: Sequence[ExpertStore], given: list[str], data: ImageData) 
     if given and stores:
         raise UserError("networks come with their experts: give one of --net and --experts.")
     nets = [store.identity.net for store in stores]
-    nets = nets or [make_net(name, **data.shape).spec for name in given or ["convnet"]]
+    nets = nets or [make_net(name, **data.shape).spec for name in given or [DEFAULT_NET]]
     if len(set(nets)) < len(nets):
         raise UserError(
             f"the networks {', '.join(nets)} are not all different: give each one once, with one "

@@ -18,7 +18,7 @@ from pseudocoreset.data.npz import channels_first, read_arrays
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertSettings, ExpertStore
 from pseudocoreset.experts.train import identify
-from pseudocoreset.nets import Net, Weights, make_net
+from pseudocoreset.nets import DEFAULT_NET, Net, Weights, make_net
 
 IMAGES, LABELS = "images_best.pt", "labels_best.pt"
 
@@ -56,7 +56,7 @@ def read_coreset(path: Path, data: ImageData, net: str | None) -> Pseudocoreset:
     _check(path, images, labels, data)
     provenance = Provenance(
         method=f"foreign: {path.name}",
-        net=net or "convnet",
+        net=net or DEFAULT_NET,
         data=data.name,
         data_fingerprint="",  # of what data, nobody knows
         holdout=0,

@@ -15,9 +15,6 @@ from pseudocoreset.options import DataOptions, as_list, pick
 from pseudocoreset.posterior import Protocol, named_protocol
 from pseudocoreset.report.console import RichProgress
 
-NET = "convnet"
-"""Of experts, where none is given."""
-
 
 def load(given: Namespace) -> ImageData:
     """The data, with a bar for each folder of image files that is decoded."""

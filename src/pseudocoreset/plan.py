@@ -32,7 +32,7 @@ from pseudocoreset.measure import (
     stand_in_experts,
     synchronize,
 )
-from pseudocoreset.nets import Net, make_net
+from pseudocoreset.nets import DEFAULT_NET, Net, make_net
 from pseudocoreset.planned import Plan
 from pseudocoreset.posterior import Protocol
 from pseudocoreset.settings import DistillSettings
@@ -170,7 +170,7 @@ def plan_distill(
         if not stores and config["method"] != "random":
             stores = [
                 stand_in_experts(Path(folder, str(number)), data, net, config["dsa"])
-                for number, net in enumerate(given or ["convnet"])
+                for number, net in enumerate(given or [DEFAULT_NET])
             ]
             given = []
             settings = replace(settings, lr_images=HELD)
@@ -181,7 +181,7 @@ def plan_distill(
                 data, stores, settings, net=given or None, out=out, device=device, progress=watch
             )
         specs = [store.identity.net for store in stores]
-        networks = [make_net(net, **data.shape) for net in specs or given or ["convnet"]]
+        networks = [make_net(net, **data.shape) for net in specs or given or [DEFAULT_NET]]
     whole, durations = time.perf_counter() - begun, watch.durations
     # A run of one update has no other than the first.
     step_s = fmean(durations[1:] or durations or [0.0])

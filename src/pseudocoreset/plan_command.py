@@ -21,7 +21,6 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import images_to_score
 from pseudocoreset.experts import ExpertSettings
 from pseudocoreset.given import (
-    NET,
     is_of_a_run,
     load,
     one_net,
@@ -31,6 +30,7 @@ from pseudocoreset.given import (
     tells_figures,
 )
 from pseudocoreset.measure import seconds_to_start
+from pseudocoreset.nets import DEFAULT_NET
 from pseudocoreset.options import pick
 from pseudocoreset.plan import plan_distill, plan_evaluate, plan_experts
 from pseudocoreset.planned import Plan
@@ -84,7 +84,7 @@ def _seconds_of_a_page(coreset: Pseudocoreset) -> float:
 def _plan_experts(given: Namespace, data: ImageData) -> Callable[[], Plan]:
     if given.from_replay is not None:
         raise UserError("--from-replay trains nothing that could be planned: leave it out.")
-    net, settings = one_net(given) or NET, pick(ExpertSettings, given)
+    net, settings = one_net(given) or DEFAULT_NET, pick(ExpertSettings, given)
     settings.check()
     return partial(plan_experts, data, net, settings, device=given.device)
 

@@ -28,9 +28,9 @@ TINY = named_protocol("tuned", epochs=2, every=1)
 def shortened():
     patch = pytest.MonkeyPatch()
     patch.setattr(measuring, "NET", "convnet:width=4")
-    patch.setattr(measuring, "PROTOCOL", TINY)
-    patch.setattr(measuring, "PAPER_PROTOCOL", named_protocol("paper", epochs=2, every=1))
-    patch.setattr(measuring, "FULL_PROTOCOL", replace(TINY, epochs=1))
+    protocols = (TINY, named_protocol("paper", epochs=2, every=1))
+    patch.setattr(measuring, "PROTOCOLS", protocols)
+    patch.setattr(measuring, "FULL_PROTOCOLS", [replace(one, epochs=1) for one in protocols])
     for key, recipe in OWN.items():
         short = replace(recipe, gamma=2.0, from_epoch=1, covariance_steps=2)
         patch.setitem(OWN, key, short)
@@ -97,7 +97,8 @@ def test_the_full_data_have_a_protocol_of_their_own(results):
     assert full["coreset"]["images"] == 1297
     assert full["protocol"]["epochs"] == 1
     assert "convnet:depth=2,width=4" in full["protocol"]["net"]
-    assert full["by_paper"] is None
+    assert full["by_paper"]["protocol"]["epochs"] == 1
+    assert full["by_paper"]["protocol"]["prior"] != full["protocol"]["prior"]
 
 
 def test_run_again_all_is_skipped(results, capsys):

@@ -21,6 +21,8 @@ from .vgg import VGG11
 
 _NAMES = ("convnet", "lenet", "alexnet", "vgg11", "resnet18", "resnet34")
 _LARGEST_SIZE = 64
+DEFAULT_NET = "convnet"
+"""Where none is given."""
 
 
 class _Plan(NamedTuple):
