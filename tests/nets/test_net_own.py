@@ -1,3 +1,4 @@
+import own_factories  # here, as it draws from the global generator when it is first imported
 import pytest
 import torch
 
@@ -8,7 +9,7 @@ from pseudocoreset.posterior.sample import chains_at_once
 
 
 def make(name: str) -> Net:
-    return make_net(f"own_factories:{name}", channels=1, image_size=4, classes=3)
+    return make_net(f"{own_factories.__name__}:{name}", channels=1, image_size=4, classes=3)
 
 
 @pytest.fixture
