@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import SIZES, TITLES, Cell, Scope, cell_with
 from pseudocoreset.reproduce.compare import only_one_meets
-from pseudocoreset.reproduce.stored import Measured, other_than_recipe
+from pseudocoreset.reproduce.stored import Measured
 from pseudocoreset.reproduce.tables import (
     UNKNOWN,
     Found,
@@ -14,6 +14,7 @@ from pseudocoreset.reproduce.tables import (
     compared,
     in_order,
     short_scores,
+    updates_unlike_recipe,
 )
 from pseudocoreset.reproduce.text_table import TextTable
 
@@ -104,11 +105,10 @@ def _shortened(cells: Sequence[Cell], found: Found, data: str) -> str:
     """Which of the methods had other updates than their recipe has."""
     methods: dict[str, list[str]] = {}
     for cell in cells:
-        others = other_than_recipe(found[cell], data) if cell in found else {}
-        if "steps" in others:
-            words = "{:,} of {:,} updates".format(*others["steps"])
-            methods.setdefault(words, []).append(TITLES[cell.method])
-    return "".join(f", {' and '.join(names)} with {words}" for words, names in methods.items())
+        updates = updates_unlike_recipe(found[cell], data) if cell in found else ""
+        if updates:
+            methods.setdefault(updates, []).append(TITLES[cell.method])
+    return "".join(f", {' and '.join(names)} with {updates}" for updates, names in methods.items())
 
 
 def _scores(measured: Measured | None) -> str:

@@ -10,8 +10,8 @@ from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import FULL, SIZES, TABLES, Cell, Scope
-from pseudocoreset.reproduce.commands import commands
 from pseudocoreset.reproduce.goals import goals_table
+from pseudocoreset.reproduce.measure_again import calls_for
 from pseudocoreset.reproduce.pictures import chart_path, picture_path
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import Measured, measured_cells
@@ -182,7 +182,7 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     if without:
         parts += [f"### DSA {same}\n", dsa_table(without, again, scope).markdown()]
     parts += _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
-    return parts + _command_parts(found.values(), scope)
+    return parts + _again_parts(found.values(), scope)
 
 
 def _protocol_parts(measured: list[Measured]) -> list[str]:
@@ -268,9 +268,9 @@ def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:
     ]
 
 
-def _command_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
+def _again_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
     """How to have all cells of the page once more."""
-    lines = [line for found in tables for line in commands(found, scope)]
+    lines = [line for found in tables for line in calls_for(found, scope)]
     if not lines:
         return []
     listed = "\n".join(lines)

@@ -104,7 +104,7 @@ def made_with(measured: Measured, data: str) -> str:
     parts = []
     if content["experts"] is not None:
         parts.append(experts_words(content["experts"]))
-        if "steps" not in other_than_recipe(measured, data):
+        if not updates_unlike_recipe(measured, data):
             parts.append(f"{content['coreset']['config']['steps']:,} updates")
         parts += unlike_recipe(measured, data)
     elif measured.cell.method == FULL:
@@ -125,9 +125,16 @@ def time_words(measured: Measured) -> str:
 def unlike_recipe(measured: Measured, data: str) -> list[str]:
     """In what a cell is not as its recipe of today would make it."""
     others = other_than_recipe(measured, data)
-    updates = others.pop("steps", None)
-    words = [] if updates is None else ["{:,} of {:,} updates".format(*updates)]
+    others.pop("steps", None)
+    updates = updates_unlike_recipe(measured, data)
+    words = [updates] if updates else []
     return words + [f"{name} {was} (now {now})" for name, (was, now) in others.items()]
+
+
+def updates_unlike_recipe(measured: Measured, data: str) -> str:
+    """How many updates of its recipe's a cell had, where that is not all; else nothing."""
+    updates = other_than_recipe(measured, data).get("steps")
+    return "" if updates is None else "{:,} of {:,} updates".format(*updates)
 
 
 def counted(number: int, what: str) -> str:

@@ -7,12 +7,12 @@ from pseudocoreset.reproduce.stored import Measured, other_than_recipe
 from pseudocoreset.reproduce.tables import Found
 
 
-def commands(found: Found, scope: Scope) -> list[str]:
+def calls_for(found: Found, scope: Scope) -> list[str]:
     """As few calls of `pseudocoreset reproduce` as give these cells of one table."""
     cells: dict[tuple[str, str], list[str]] = {}
     for cell, measured in found.items():
         cells.setdefault((cell.table, _settings(measured, scope.data)), []).append(cell.name)
-    where = f"--data {'cifar10:DIR' if scope.data == paper.DATA else 'SPEC'} --out elsewhere"
+    where = f"--data {f'{paper.DATA}:DIR' if scope.data == paper.DATA else 'SPEC'} --out elsewhere"
     if scope.image_size:
         where += f" --image-size {scope.image_size}"
     if scope.holdout:

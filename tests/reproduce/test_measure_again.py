@@ -9,7 +9,7 @@ import pytest
 from made_cells import made
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.cells import TABLES, Cell, Scope, chosen_cells
-from pseudocoreset.reproduce.commands import commands
+from pseudocoreset.reproduce.measure_again import calls_for
 from pseudocoreset.reproduce.stored import measured_cells
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -27,7 +27,7 @@ def options_of(command: str) -> tuple[str, dict[str, str]]:
 def test_every_stored_cell_is_asked_for_once_with_what_it_has(table):
     found = measured_cells(RESULTS, Scope("cifar10"), table)
     asked = {}
-    for command in commands(found, Scope("cifar10")):
+    for command in calls_for(found, Scope("cifar10")):
         name, options = options_of(command)
         assert name == table
         for cell in chosen_cells(
@@ -53,7 +53,7 @@ def test_other_seeds_data_and_scopes_are_given():
     measured = made(cell, 30.0)
     content = {**measured.content, "seeds": [{}] * 2, "samplers": [{"seed": 3}, {"seed": 4}]}
     found = {cell: replace(measured, content=content)}
-    assert commands(found, Scope("mine", 100, 16)) == [
+    assert calls_for(found, Scope("mine", 100, 16)) == [
         "pseudocoreset reproduce table1 --data SPEC --out elsewhere --image-size 16 --holdout 100"
         " --seeds 2 --seed 3 --cells 'random/10'"
     ]
