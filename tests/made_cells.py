@@ -32,10 +32,7 @@ def made(cell: Cell, accuracy: float, nll: float = 1.0, kim: float | None = None
             "whole": True,
         },
         "device": "a device",
-        "by_paper": None,
     }
-    if cell.method != "full":
-        plain = {"accuracy": accuracy / 100 - 0.03, "nll": nll + 0.5, "nll_kim": nll + 0.7}
-        kept = {name: content[name] for name in SCORE_KEYS}
-        content["by_paper"] = {**kept, **plain}
+    plain = {"accuracy": accuracy / 100 - 0.03, "nll": nll + 0.5, "nll_kim": nll + 0.7}
+    content["by_paper"] = {name: content[name] for name in SCORE_KEYS} | plain
     return Measured(cell, content)

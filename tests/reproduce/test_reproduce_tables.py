@@ -88,7 +88,9 @@ def test_scores_by_the_papers_protocol_have_a_table_of_their_own(tmp_path):
     assert line_of(text, "10", "FBPC", "paper").startswith(
         "| 10 | FBPC | paper | 60.00 ± 0.10 | 62.33 ± 0.34 | −2.33 missed | 1.70 ± 0.01 | 1.90"
     )
-    assert "All training images" not in text
+    assert line_of(text, "all", "All training images").startswith(
+        "| all | All training images | – | 77.00 ± 0.10 | – | – | 1.50 ± 0.01 | 1.70"
+    )
     assert "not measured" not in text
     for measured in found.values():
         write_measured(measured.cell.path(tmp_path, CIFAR10), measured)
@@ -201,16 +203,13 @@ def test_everything_is_rendered_from_the_stored_cells(tmp_path):
     ours, again = (texts[out / "table1" / f"cifar10{how}.tex"] for how in ("", "-by-paper"))
     assert "All training images" in ours
     assert r"10 & FBPC & paper & 60.00 $\pm$ 0.10" in ours
-    assert "All training images" not in again
+    assert "All training images" not in again  # where what is missing is not listed
     assert r"10 & FBPC & paper & 57.00 $\pm$ 0.10" in again
     assert "scored on the test images by the paper's protocol" in again
     assert r"\label{tab:table1-cifar10-by-paper}" in again
     assert "47.00" in texts[out / "dsa" / "cifar10-by-paper.tex"]
-    full = Cell("table1", "full", None, None)  # which has no scores by the paper's protocol
-    stored(tmp_path / "full", made(full, 80.0))
-    texts_of_full = rendered(tmp_path / "full")
-    assert [path.name for path in texts_of_full] == ["results.md", "cifar10.tex"]
-    assert "### Table 1 by the paper's" not in texts_of_full[tmp_path / "full" / "results.md"]
+    (page,) = rendered(tmp_path / "nothing").values()  # and no empty tables
+    assert "by the paper's protocol" not in page
     page = texts[out / "results.md"]
     assert "60.00 ± 0.10" in page
     assert "scored on 5,000 held-out training images" in page

@@ -33,10 +33,9 @@ class Measured:
         return Figure(self.content[name] * scale, self.content[f"{name}_std"] * scale)
 
     @property
-    def by_paper(self) -> "Measured | None":
+    def by_paper(self) -> "Measured":
         """The same cell as scored by the paper's own protocol."""
-        scores = self.content["by_paper"]
-        return None if scores is None else replace(self, content={**self.content, **scores})
+        return replace(self, content={**self.content, **self.content["by_paper"]})
 
     @property
     def seeds(self) -> int:
@@ -91,7 +90,7 @@ def _check(content: Any, cell: Cell) -> None:
     if content["cell"] != asdict(cell):
         raise ValueError(f"it holds {content['cell']}")
     for scores in (content, content["by_paper"]):
-        for key in SCORE_KEYS if scores is not None else ():
+        for key in SCORE_KEYS:
             if finite(scores[key]) is None:
                 raise ValueError(f"its {key} is {scores[key]}")
     kinds = {"seeds": list, "samplers": list, "protocol": dict, "duration": dict, "coreset": dict}

@@ -66,9 +66,8 @@ def table1(found: Found, scope: Scope, *, missing: bool = True) -> TextTable:
 
 
 def by_paper(found: Found) -> dict[Cell, Measured]:
-    """The same cells as scored by the paper's protocol, those that were."""
-    of_paper = {cell: measured.by_paper for cell, measured in found.items()}
-    return {cell: measured for cell, measured in of_paper.items() if measured is not None}
+    """The same cells as scored by the paper's protocol."""
+    return {cell: measured.by_paper for cell, measured in found.items()}
 
 
 def paper_scores(cell: Cell, scope: Scope) -> paper.Scores | None:
