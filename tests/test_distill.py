@@ -240,7 +240,7 @@ def test_one_process_at_a_time_in_a_folder(data, store, tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path / "run")]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert other.stdout.readline() == b"in\n"
-    with pytest.raises(UserError, match=r"another process is at work in .*run: wait for it"):
+    with pytest.raises(UserError, match=r"another process is at work in .*run: wait for it to end"):
         run(data, store, replace(settings, steps=2), tmp_path / "run")
     assert read_config(tmp_path / "run")["steps"] == 1  # the other one's
     other.communicate()
@@ -390,6 +390,8 @@ def test_random_needs_no_experts_and_makes_no_update(data, store, tmp_path):
     assert torch.equal(coreset.images, run(data, store, fbpc(steps=0)).images)
     assert coreset.provenance.net == f"{NET},norm=instance"
     assert Pseudocoreset.load(tmp_path / "coreset.safetensors").provenance.method == "random"
+    with pytest.raises(UserError, match="--init noise has no use in random"):
+        distill(data, (), DistillSettings("random", ipc=2, init="noise"), net=NET, device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ class RunFolder:
         with lock_file(self.path / ".lock") as lock, held(lock, 0, wait=False) as mine:
             if not mine:
                 raise UserError(
-                    f"another process is at work in {self.path}: wait for it, or give another "
-                    "--out."
+                    f"another process is at work in {self.path}: wait for it to end, or work in "
+                    "another folder."
                 )
             self._begin()
             yield

@@ -248,6 +248,11 @@ def _check(values: dict[str, Any]) -> None:
     first, last = values["from_epoch"], values["to_epoch"]
     if last is not None and last < first:
         raise UserError(f"--to-epoch {last} is before --from-epoch {first}: give a later one.")
+    if values["method"] == "random" and values["init"] == "noise":
+        raise UserError(
+            "--init noise has no use in random, which is real images: leave it out, or give "
+            "another --method."
+        )
     if values["init"] not in ("real", "noise"):
         raise UserError(f"--init {values['init']} is not known: give real or noise.")
 

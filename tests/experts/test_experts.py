@@ -784,6 +784,16 @@ def test_draws_are_by_seed(tmp_path: Path) -> None:
     assert streams[0] == streams[1] != streams[2]
 
 
+def test_the_first_of_a_store_are_what_it_was_with_no_more(tmp_path: Path) -> None:
+    store = counted_store(tmp_path, trajectories=2, epochs=2, first_epoch=0)
+    two = store.fingerprint
+    net = store.identity.make_net()
+    store.write(2, [Weights(torch.zeros(net.num_params), torch.zeros(0))] * 3, {}, net)
+    first = store.first(2)
+    assert (len(first), first.fingerprint) == (2, two)
+    assert (len(store), len(store.first(5))) == (3, 3)
+
+
 def test_what_is_written_is_seen_at_once(tmp_path: Path) -> None:
     store = counted_store(tmp_path, trajectories=1, epochs=2, first_epoch=0)
     assert len(store) == 1

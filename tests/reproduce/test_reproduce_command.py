@@ -111,6 +111,18 @@ def test_run_again_all_is_skipped(results, capsys):
     assert "measured before (delete" in shown
 
 
+def test_of_more_experts_than_asked_for_the_first_are_taken(shortened, tmp_path):
+    fingerprints = []
+    for name, num in (("one", 1), ("two", 2), ("one of two", 1)):
+        given = [*SMALL, "--num", num, "--seeds", 1, "--cells", "fbpc/1", "--work", tmp_path / "w"]
+        run("table1", *given, "--out", tmp_path / name, "--quiet")
+        path = tmp_path / name / "table1" / "digits" / "fbpc-ipc1-paper.json"
+        content = json.loads(path.read_text())
+        assert content["experts"]["num"] == num
+        fingerprints.append(content["experts"]["fingerprint"])
+    assert fingerprints[0] == fingerprints[2] != fingerprints[1]
+
+
 def test_cells_that_were_measured_with_other_settings_say_so(results, capsys):
     given = [*SMALL, "--steps", 7, "--seeds", 3, "--seed", 5, "--num", 4]
     run("table1", *given, "--out", results, "--cells", "fbpc/1,random/1")

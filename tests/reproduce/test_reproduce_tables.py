@@ -81,6 +81,16 @@ def test_an_nll_is_met_only_when_both_definitions_meet_it(nll, kim, expected):
     assert nll_verdict(made(fbpc(), 62.0, nll, kim), Figure(1.31, 0.02)) == expected
 
 
+def test_one_seed_has_no_spread_and_no_verdict():
+    measured = made(fbpc(), 63.0, 1.2)
+    measured.content["seeds"] = measured.content["seeds"][:1]
+    text = table1({fbpc(): measured}, CIFAR10).markdown()
+    assert line_of(text, "10", "FBPC", "paper").startswith(
+        "| 10 | FBPC | paper | 63.00 | 62.33 ± 0.34 | +0.67 one seed | 1.20 | 1.20 | 1.31 ± 0.02 "
+        "| −0.11 / −0.11 one seed | 0.020 |"
+    )
+
+
 def test_scores_by_the_papers_protocol_have_a_table_of_their_own(tmp_path):
     full = Cell("table1", "full", None, None)
     found = {fbpc(): made(fbpc(), 63.0, 1.2), full: made(full, 80.0)}
@@ -210,6 +220,11 @@ def test_everything_is_rendered_from_the_stored_cells(tmp_path):
     assert "47.00" in texts[out / "dsa" / "cifar10-by-paper.tex"]
     (page,) = rendered(tmp_path / "nothing").values()  # and no empty tables
     assert "by the paper's protocol" not in page
+    assert "## cifar10, scored on the test images" in page
+    stored(tmp_path / "other", made(fbpc(), 60.0), scope=Scope("digits"))
+    page = rendered(tmp_path / "other")[tmp_path / "other" / "results.md"]
+    assert "## digits" in page
+    assert "## cifar10" not in page
     page = texts[out / "results.md"]
     assert "60.00 ± 0.10" in page
     assert "scored on 5,000 held-out training images" in page

@@ -54,11 +54,16 @@ class StoreIdentity:
 
 
 class ExpertStore:
-    """A folder of expert trajectories."""
+    """A folder of expert trajectories, or so many of them, the first."""
 
-    def __init__(self, path: Path, identity: StoreIdentity) -> None:
+    def __init__(self, path: Path, identity: StoreIdentity, num: int | None = None) -> None:
         self.path = path
         self.identity = identity
+        self._num = num
+
+    def first(self, num: int) -> "ExpertStore":
+        """The same store as if it held no more than so many trajectories."""
+        return ExpertStore(self.path, self.identity, num)
 
     @staticmethod
     def open(path: Path | str) -> "ExpertStore":
@@ -142,7 +147,7 @@ class ExpertStore:
     @cached_property
     def trajectories(self) -> list[Path]:
         """The whole trajectories when the store was opened, in the order of their numbers."""
-        return sorted(self.path.glob("trajectory-*.safetensors"))
+        return sorted(self.path.glob("trajectory-*.safetensors"))[: self._num]
 
     def trajectory_path(self, number: int) -> Path:
         """Where trajectory `number` is or will be."""

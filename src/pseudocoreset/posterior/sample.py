@@ -206,8 +206,8 @@ def _side_by_side(
             if not isfinite(chain.loss_trace[-1]):
                 raise UserError(
                     f"the chain {number} of {protocol.sampler} with seed {seed} diverged (its loss "
-                    f"is not finite): lower --step ({protocol.step}) or --prior "
-                    f"({protocol.prior})."
+                    f"is not finite): lower --step ({protocol.step}), or a --prior "
+                    f"({protocol.prior}) that is large."
                 )
             if protocol.sampler == "map":  # of a deep ensemble's network, the end alone
                 chain.samples.clear()

@@ -6,7 +6,9 @@ from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.stored import Measured
 
 BETTER, NOISE, MISSED = "better", "within noise", "missed"
-_WORST_FIRST = (MISSED, NOISE, BETTER)
+ONE_SEED = "one seed"
+"""Instead of a verdict: one seed does not tell what noise it has."""
+_WORST_FIRST = (MISSED, NOISE, BETTER, ONE_SEED)
 
 
 def verdict(ours: Figure, theirs: Figure, higher_is_better: bool) -> str:
@@ -15,6 +17,8 @@ def verdict(ours: Figure, theirs: Figure, higher_is_better: bool) -> str:
     The noise is √(s² + s'²) of the two standard deviations: for five seeds each, about twice the
     standard error of the difference of the means.
     """
+    if ours.std is None or theirs.std is None:
+        return ONE_SEED
     gain = ours.mean - theirs.mean if higher_is_better else theirs.mean - ours.mean
     noise = hypot(ours.std, theirs.std)
     if abs(gain) <= noise:

@@ -154,12 +154,12 @@ def _made(cell: Cell, work: Work) -> Made:
     return Made([coreset], experts, experts_watch, watch)
 
 
-def _experts(cell: Cell, work: Work, store: Path) -> ExpertStore:
-    """The experts that all cells share; more of them are added to those that are there."""
-    return train_experts(
+def _experts(cell: Cell, work: Work, folder: Path) -> ExpertStore:
+    """The experts that cells share, so many as were asked for; what is missing is trained."""
+    store = train_experts(
         work.data,
         NET,
-        store,
+        folder,
         ExpertSettings(
             num=work.settings.num,
             epochs=work.settings.epochs,
@@ -169,6 +169,7 @@ def _experts(cell: Cell, work: Work, store: Path) -> ExpertStore:
         device=work.device,
         progress=work.progress,
     )
+    return store.first(work.settings.num)
 
 
 def _experts_name(cell: Cell, work: Work) -> str:

@@ -42,8 +42,9 @@ reproduce --list` says what is measured; `pseudocoreset reproduce table1 --data 
   `Random` it is a draw of images of its own too, since ten images differ much from ten others.
 - All samples of a chain count: there is no burn-in but the epochs before the first.
 - Coresets are rounded to half precision before they are scored, as they are stored.
-- The recipe `paper` has the settings that the paper prints (for BPC those of Kim et al. 2022),
-  `tuned` ones that were found on held-out training images.
+- The recipe `paper` has the settings that the paper prints (for BPC those of Kim et al. 2022;
+  `digits`, which it does not have, has its own), `tuned` ones that were found on held-out training
+  images.
 - *NLL* is −log of the averaged predictive distribution; *NLL of Kim et al.* averages as the code of
   Kim et al. 2022 does, and is the larger one, but for the weight of a last, short batch. Which one
   the paper prints is not known, so its NLL counts as met only when both meet it.
@@ -54,11 +55,9 @@ reproduce --list` says what is measured; `pseudocoreset reproduce table1 --data 
 
 
 def scopes(out: Path) -> list[Scope]:
-    """What there are cells of, the paper's own data first and always."""
-    found = {Scope(paper.DATA)}
-    for table in TABLES:
-        for folder in sorted((out / table).glob("*/")):
-            found.add(Scope.labelled(folder.name))
+    """What there are cells of, the paper's own data first; those alone where there is nothing."""
+    folders = [folder for table in TABLES for folder in (out / table).glob("*/")]
+    found = {Scope.labelled(folder.name) for folder in folders} or {Scope(paper.DATA)}
     return sorted(found, key=lambda scope: (scope.data != paper.DATA, scope.label))
 
 

@@ -11,10 +11,10 @@ DATA = "cifar10"
 
 
 class Figure(NamedTuple):
-    """A mean over seeds and its standard deviation."""
+    """A mean over seeds and its standard deviation, which one seed has none of."""
 
     mean: float
-    std: float
+    std: float | None
 
 
 class Scores(NamedTuple):

@@ -19,7 +19,13 @@ from pseudocoreset.reproduce.stored import (
     read_measured,
     write_measured,
 )
-from pseudocoreset.reproduce.tables import experts_words, made_with, time_words, unlike_recipe
+from pseudocoreset.reproduce.tables import (
+    experts_words,
+    made_with,
+    shown,
+    time_words,
+    unlike_recipe,
+)
 
 
 def measure_missing(
@@ -86,7 +92,7 @@ def _words(measured: Measured, work: Work) -> str:
     accuracy, nll, kim = (measured.score(name) for name in ("accuracy", "nll", "nll_kim"))
     recipe = f" ({cell.recipe})" if cell.recipe else ""
     return (
-        f"{cell.table} {cell.name}{recipe}: {accuracy.mean:.2f} % ± {accuracy.std:.2f}, "
+        f"{cell.table} {cell.name}{recipe}: {shown(accuracy)} %, "
         f"NLL {nll.mean:.3f} (Kim et al.'s {kim.mean:.3f}); {made_with(measured, work.data.name)}"
     )
 

@@ -30,7 +30,8 @@ class Measured:
     def score(self, name: str) -> Figure:
         """A score over seeds; accuracy in per cent, as the paper prints it."""
         scale = 100.0 if name == "accuracy" else 1.0
-        return Figure(self.content[name] * scale, self.content[f"{name}_std"] * scale)
+        std = self.content[f"{name}_std"] * scale if self.seeds > 1 else None
+        return Figure(self.content[name] * scale, std)
 
     @property
     def by_paper(self) -> "Measured":

@@ -44,8 +44,9 @@ Found = Mapping[Cell, Measured]
 
 
 def shown(figure: Figure, digits: int = 2) -> str:
-    """A mean and its standard deviation."""
-    return f"{figure.mean:.{digits}f} ± {figure.std:.{digits}f}"
+    """A mean and its standard deviation, where it has one."""
+    spread = "" if figure.std is None else f" ± {figure.std:.{digits}f}"
+    return f"{figure.mean:.{digits}f}{spread}"
 
 
 def rows_of(table: str, found: Found, scope: Scope) -> list[Cell]:
