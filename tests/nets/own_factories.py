@@ -94,12 +94,28 @@ class Wrapped(nn.Module):
         self.kind = kind
 
     def forward(self, images: Tensor) -> object:
-        logits = self.inner(images)
+        logits = self.inner(images.double() if self.kind == "doubles" else images)
+        if self.kind == "two images":
+            return logits.reshape(2, -1)
+        if self.kind == "detached":
+            return logits.detach()
         return (logits, logits) if self.kind == "pair" else logits.argmax(1)
 
 
 def pair(channels: int, image_size: int, classes: int) -> nn.Module:
     return Wrapped(plain(channels, image_size, classes), "pair")
+
+
+def doubles(channels: int, image_size: int, classes: int) -> nn.Module:
+    return Wrapped(plain(channels, image_size, classes).double(), "doubles")
+
+
+def two_images(channels: int, image_size: int, classes: int) -> nn.Module:
+    return Wrapped(plain(channels, image_size, classes), "two images")
+
+
+def detached(channels: int, image_size: int, classes: int) -> nn.Module:
+    return Wrapped(plain(channels, image_size, classes), "detached")
 
 
 def labels(channels: int, image_size: int, classes: int) -> nn.Module:

@@ -89,6 +89,9 @@ def test_group_norm_of_several_values_on_1x1_maps_is_taken():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("doubles", "failed in training mode on images of 2×1×4×4 with RuntimeError"),
+        ("two_images", "failed in training mode on images of 3×1×4×4 with RuntimeError"),
+        ("detached", "gave logits through which no gradient flows to its weights"),
         ("absent", "module own_factories has no function called absent: name a network as"),
         ("raises", "called with (1, 4, 3), failed with RuntimeError: two lines; let it take"),
         ("refuses", "only for 32×32"),

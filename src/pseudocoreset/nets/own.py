@@ -39,7 +39,8 @@ def _net_of(
                 "let it build a new one"
             )
         _check_weights(spec, module)
-        _dry_run(spec, module, torch.zeros(2, channels, image_size, image_size), classes)
+        for images in (2, 3):
+            _dry_run(spec, module, torch.zeros(images, channels, image_size, image_size), classes)
     return Net(
         spec, build, channels=channels, image_size=image_size, classes=classes, default_init=False
     )
@@ -76,14 +77,18 @@ def _check_weights(spec: str, module: nn.Module) -> None:
 
 
 def _dry_run(spec: str, module: nn.Module, images: torch.Tensor, classes: int) -> None:
-    """Send the blank images through the module in either mode and look at what comes out."""
+    """Send the blank images through the module in either mode and look at what comes out.
+
+    Its weights are what they will be: float32, and trained.
+    """
+    module.float().requires_grad_(True)
     batch = "×".join(map(str, images.shape))
     for layer in module.modules():
         if isinstance(layer, nn.GroupNorm | nn.InstanceNorm2d):
             layer.register_forward_pre_hook(_refuse_single_value)
     for mode in ("training", "test"):
         try:
-            with torch.no_grad():
+            with torch.enable_grad():
                 output = module.train(mode == "training")(images)
         except UserError as error:
             raise UserError(f"the network {spec} can't take {batch} images: {error}") from error
@@ -97,6 +102,11 @@ def _dry_run(spec: str, module: nn.Module, images: torch.Tensor, classes: int) -
             raise UserError(
                 f"the network {spec} gave {_kind(output)} for images of {batch}; "
                 f"let it give logits, floats of {len(images)}×{classes}"
+            )
+        if not output.requires_grad:
+            raise UserError(
+                f"the network {spec} gave logits through which no gradient flows to its weights; "
+                "let it not detach them"
             )
 
 
