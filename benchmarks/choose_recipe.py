@@ -53,7 +53,7 @@ def main() -> int:
         return 0
     store = ExpertStore.open(options.experts)
     tries = read_tries(options.tries)
-    data = load_data(options.data).hold_out(options.holdout)
+    data = load_data(options.data, options.image_size).hold_out(options.holdout)
     for name, settings in tries.items():
         refuse(name, settings, data, store)
     before = {row["name"]: row["settings"] for row in kept(options, store)[1]["rows"]}
@@ -63,6 +63,7 @@ def main() -> int:
     missing = [{"name": n, "settings": s} for n, s in tries.items() if n not in before]
     same = ["--data", options.data, "--holdout", str(options.holdout), "--device", options.device]
     same += ["--experts", str(options.experts), "--seeds", str(options.seeds)]
+    same += [] if options.image_size is None else ["--image-size", str(options.image_size)]
     ask = partial(asked, __file__, *same, "--epochs", str(options.epochs), longest_s=None)
     failed = 0
     with ThreadPoolExecutor(options.at_once) as pool:
@@ -97,6 +98,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("tries", nargs="?", type=Path)
     parser.add_argument("--data", required=True, help="a data spec")
+    parser.add_argument("--image-size", type=int, help="resize images to this side")
     parser.add_argument("--holdout", type=int, default=5000, help="as the experts were trained")
     parser.add_argument("--experts", type=Path, required=True, help="a store of such experts")
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
@@ -160,6 +162,7 @@ def kept(options: argparse.Namespace, store: ExpertStore) -> tuple[Content, Cont
         if made_with.items() <= wave.items():
             return content, wave
     command = f"python benchmarks/choose_recipe.py TRIES --data {without_place(options.data)} "
+    command += f"--image-size {options.image_size} " if options.image_size is not None else ""
     command += f"--holdout {options.holdout} --experts EXPERTS --seeds {options.seeds} "
     command += f"--epochs {options.epochs} --out {options.out.name}"
     wave = {"command": command, **made_with, "rows": []}
@@ -174,7 +177,7 @@ def protocol_of(options: argparse.Namespace) -> Protocol:
 
 def tried(one: Content, options: argparse.Namespace) -> Content:
     """Make the coreset and score it."""
-    data = load_data(options.data).hold_out(options.holdout)
+    data = load_data(options.data, options.image_size).hold_out(options.holdout)
     store = ExpertStore.open(options.experts)
     watch = Stopwatch(choose_device(options.device), wait=False)
     settings = DistillSettings(**one["settings"])

@@ -183,6 +183,19 @@ def test_distill_before_there_are_experts(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
+def test_distill_of_images_that_only_ones_own_network_takes(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "net_of_small_images.py").write_text(
+        "from torch import nn\n"
+        "def make(channels, image_size, classes):\n"
+        "    size = channels * image_size**2\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(size, classes))\n"
+    )
+    own = ["--data", "digits", "--image-size", "4", "--net", "net_of_small_images:make"]
+    given = ["--method", "random", "--ipc", 1]
+    assert planned(tmp_path, "distill", *given, common=[*own, "--device", "cpu"])["steps"] == 0
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -98,7 +98,8 @@ def _plan_distill(given: Namespace, data: ImageData) -> Callable[[], Plan]:
 
     def measure() -> Plan:
         planned = plan_distill(data, stores, settings, nets=nets, device=given.device)
-        return _with_page(planned, _random_coreset(data, settings.ipc))
+        net = stores[0].identity.net if stores else next(iter(nets), None)
+        return _with_page(planned, _random_coreset(data, settings.ipc, net))
 
     return measure
 
