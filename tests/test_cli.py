@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,20 +204,92 @@ def test_a_run_can_be_made_again_by_its_configuration(folder, tmp_path, given):
     first, again = tmp_path / "first", tmp_path / "again"
     run("distill", "--data", "digits", *given, *experts, "--out", first, "--quiet")
     config = first / "config.yaml"
-    run("distill", "--config", config, *experts, "--out", again, "--quiet")
+    run("distill", "--config", config, *experts, "--out", again, "--quiet", code=2)
+    run("distill", "--data", "digits", "--config", config, *experts, "--out", again, "--quiet")
     assert (again / "config.yaml").read_text() == config.read_text()
     made = [Pseudocoreset.load(path / "coreset.safetensors") for path in (first, again)]
     assert made[0].fingerprint == made[1].fingerprint
 
 
-def test_too_little_memory_is_one_sentence(monkeypatch, capsys):
+def test_the_data_that_are_given_before_a_runs_configuration_count(tmp_path, capsys):
+    """It tells its data by a name, which is no place: `npz` of a/mine.npz is called mine."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        images = np.full((4, 3, 8, 8), ord(name[0]), np.uint8)
+        arrays = {"train_images": images, "test_images": images}
+        labels = np.array([0, 1, 0, 1])
+        np.savez(tmp_path / name / "mine.npz", **arrays, train_labels=labels, test_labels=labels)
+    first, second = (f"npz:{tmp_path / name / 'mine.npz'}" for name in ("first", "second"))
+    made = ["--method", "random", "--ipc", 1, "--quiet"]
+    run("distill", "--data", first, *made, "--out", tmp_path / "run")
+    config = tmp_path / "run" / "config.yaml"
+    run("distill", "--data", second, "--config", config, "--out", tmp_path / "other", "--quiet")
+    told = [yaml.safe_load((tmp_path / n / "config.yaml").read_text()) for n in ("run", "other")]
+    assert told[0]["data_fingerprint"] != told[1]["data_fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), "the GPU's memory is too small"),
+        (RuntimeError("[...] DefaultCPUAllocator: can't"), "this machine's memory is too small"),
+        (MemoryError(), "this machine's memory is too small"),
+        (PermissionError(13, "Permission denied", "x.png"), "x.png can't be read or written"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_sentence(error, says, monkeypatch, capsys):
     def evaluate(_):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        raise error
 
     monkeypatch.setattr("pseudocoreset.commands.evaluate", evaluate)
     run("evaluate", "x.safetensors", "--data", "digits", code=2)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "memory is too small" in line
+    assert says in line
+
+
+def test_other_errors_are_not_hidden(monkeypatch):
+    def evaluate(_):
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("pseudocoreset.commands.evaluate", evaluate)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        run("evaluate", "x.safetensors", "--data", "digits")
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["evaluate", "it", "--data", "digits"], "--json"),
+        (["sample", "it"], "--out"),
+        (["predict", "posterior", "it"], "--json"),
+    ],
+    ids=lambda part: part[0] if isinstance(part, list) else None,
+)
+def test_what_is_read_is_not_written_over(command, option, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("it").write_text("precious")
+    run(*command, option, tmp_path / "it", code=2)
+    assert Path("it").read_text() == "precious"
+    assert "would be lost" in capsys.readouterr().err
+
+
+def test_all_networks_are_looked_at_before_one_is_scored(folder, monkeypatch, capsys):
+    monkeypatch.setattr("pseudocoreset.commands.evaluate_coreset", pytest.fail)
+    coreset = folder / "run" / "coreset.safetensors"
+    run("evaluate", coreset, "--data", "digits", "--net", NET, "--net", "nosuch", code=2)
+    assert "no network is called 'nosuch'" in capsys.readouterr().err
+
+
+def test_a_typo_at_the_end_of_a_number_is_shown(capsys):
+    run("experts", "--data", "digits", "--out", "x", "--lr", "0.01.", code=2)
+    assert "0.01.: see" in capsys.readouterr().err
+
+
+def test_a_number_in_a_file_may_name_a_folder(tmp_path, capsys):
+    (tmp_path / "options.yaml").write_text("experts: 5\n")
+    options = ["--config", tmp_path / "options.yaml", "--out", tmp_path / "run"]
+    run("distill", "--data", "digits", *options, code=2)
+    assert "5 is no expert store" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 import os
 import signal
 import time
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from pseudocoreset.engine.files import (
@@ -51,6 +53,18 @@ def test_an_exception_leaves_the_old_file_and_no_litter(
     target = tmp_path / "a.txt"
     target.write_text("old")
     with pytest.raises(type(error)):
+        write_then_raise(target, error)
+    assert target.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("error", [OSError(ENOSPC, "No space left"), SafetensorError("No space")])
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(
+    tmp_path: Path, error: Exception
+) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(UserError, match=r"a.txt can't be written \(No space.*: make room"):
         write_then_raise(target, error)
     assert target.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]

@@ -26,6 +26,7 @@ from pseudocoreset.engine.files import write_json
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Posterior, Protocol, sample_posterior
+from pseudocoreset.run_folder import read_metrics
 from pseudocoreset.training import SGD, Training, coreset_images
 from small_world import NET, make_data
 
@@ -45,15 +46,16 @@ def toy(name, **changes):
         (toy("WithoutLabels", learn_labels=True), "none as the gradient of labels"),
         (toy("TellsTensors"), "the method tells a Tensor, loss: let it be a number"),
         (toy("KeepsNumbers"), "the method keeps a float, count: let it be a tensor"),
+        (toy("StartsWithNumbers"), "the method keeps a int, count: let it be a tensor"),
         (toy("LossNotFinite"), "update 1 gave a loss or a gradient that is not finite"),
         (toy("Quadratic", steps=-5), "--steps -5"),
         (toy("Quadratic", lr_images=-1.0), "--lr-images -1.0"),
         (toy("Quadratic", lr_images=float("nan")), "--lr-images nan"),
     ],
 )
-def test_a_method_of_ones_own_is_told_what_is_wrong(settings, says):
+def test_a_method_of_ones_own_is_told_what_is_wrong(settings, says, tmp_path):
     with pytest.raises(UserError, match=says):
-        distill(DATA, (), settings, net=NET, device="cpu")
+        distill(DATA, (), settings, net=NET, out=tmp_path / "run", device="cpu")
 
 
 def test_a_method_of_ones_own_needs_no_experts_and_may_have_several_networks():
@@ -172,6 +174,11 @@ def test_a_run_whose_scores_could_not_be_stored_is_not_scored(tmp_path, monkeypa
     monkeypatch.setattr(files.os, "access", lambda path, _: Path(path) != run)
     assert main(["evaluate", str(run / "coreset.safetensors"), "--data", "digits"]) == 2
     assert "run can't be written to" in capsys.readouterr().err
+
+
+def test_metrics_end_before_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"update": 1}\n\x95\xff\n{"update": 3}\n')
+    assert read_metrics(tmp_path) == [{"update": 1}]
 
 
 def test_places_that_cannot_be_written_are_one_sentence(tmp_path):

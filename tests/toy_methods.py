@@ -46,6 +46,13 @@ class KeepsNumbers(Quadratic):
         return estimate
 
 
+class StartsWithNumbers(Quadratic):
+    """What is kept from the start is no tensor."""
+
+    def start(self):
+        return {"count": 0}
+
+
 class KeepsTwice(Quadratic):
     """What is kept is one tensor under two names."""
 

@@ -41,12 +41,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):
+            raise
+        print(
+            "pseudocoreset: this machine's memory is too small for this: give fewer images or "
+            "samples, or a smaller network; what was done is kept.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("pseudocoreset: interrupted; what was done is kept.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except PermissionError as error:
+        print(
+            f"pseudocoreset: {error.filename} can't be read or written: look at its permissions.",
+            file=sys.stderr,
+        )
+        return 2
     return 0
 
 

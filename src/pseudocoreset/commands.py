@@ -27,7 +27,7 @@ from pseudocoreset.given import (
     stores_and_nets,
     tells_figures,
 )
-from pseudocoreset.nets import DEFAULT_NET
+from pseudocoreset.nets import DEFAULT_NET, make_net
 from pseudocoreset.options import CommonOptions, pick
 from pseudocoreset.plan_command import plan as plan
 from pseudocoreset.posterior import Posterior, sample_posterior
@@ -104,16 +104,20 @@ def distill(given: Namespace) -> None:
 
 def evaluate(given: Namespace) -> None:
     """Score a coreset, on each of the networks that are given, or on its own."""
-    refuse_unwritable_file(given.json)
+    refuse_unwritable_file(given.json, given.coreset)
     path = Path(given.coreset)
     run = path.parent if is_of_a_run(path) and given.net is None else None
     if run is not None:  # its page shows the scores of its own network
         refuse_unwritable(run)
     data = load(given)
     found = []
-    for net in scored_nets(given):
+    coresets = [(net, foreign.read_coreset(path, data, net)) for net in scored_nets(given)]
+    for net, _ in coresets:  # refuse any before the work on the first
+        if net is not None:
+            make_net(net, **data.shape)
+    for net, coreset in coresets:
         evaluation = evaluate_coreset(
-            foreign.read_coreset(path, data, net),
+            coreset,
             data,
             net,
             protocol_of(given),
@@ -124,12 +128,7 @@ def evaluate(given: Namespace) -> None:
             progress=progress_of(given),
         )
         found.append(evaluation.as_json())
-    if given.json is not None:
-        write_json(Path(given.json), found[0] if len(found) == 1 else found)
-    if run is not None:
-        write_json(run / "evaluation.json", found[0])
-        write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
-    if tells_figures(given):
+    if tells_figures(given):  # before anything can fail to be written
         for content in found:
             print(content["protocol"]["net"])
             for name in ("accuracy", "nll", "nll_kim", "ece", "brier", "disagreement"):
@@ -139,11 +138,16 @@ def evaluate(given: Namespace) -> None:
         if given.net is None and len(made_for) > 1:
             others = " ".join(f"--net {net}" for net in made_for)
             print(f"It was made for {len(made_for)} networks; to score it on each: {others}")
+    if given.json is not None:
+        write_json(Path(given.json), found[0] if len(found) == 1 else found)
+    if run is not None:
+        write_json(run / "evaluation.json", found[0])
+        write_report(run / "report.html", f"Pseudocoreset of {data.name}", [read_run(run)])
 
 
 def sample(given: Namespace) -> None:
     """Store samples of a posterior."""
-    refuse_unwritable_file(given.out)
+    refuse_unwritable_file(given.out, given.coreset)
     posterior = sample_posterior(
         Pseudocoreset.load(given.coreset),
         one_net(given),
@@ -159,7 +163,7 @@ def sample(given: Namespace) -> None:
 
 def predict(given: Namespace) -> None:
     """Predict a person's own images."""
-    refuse_unwritable_file(given.json)
+    refuse_unwritable_file(given.json, given.posterior, *given.images)
     predictions = predict_files(
         Posterior.load(given.posterior), [Path(name) for name in given.images], given.device
     )

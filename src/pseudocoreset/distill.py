@@ -23,6 +23,7 @@ from pseudocoreset.divergences import (
     MethodSettings,
     Points,
     check_estimate,
+    check_state,
     make_divergence,
 )
 from pseudocoreset.engine.device import choose_device
@@ -177,8 +178,10 @@ class _Run:
 
     def go(self, divergence: Divergence, folder: RunFolder | None, progress: Progress) -> None:
         """Make the updates that are left."""
-        start = {f"method/{name}": value for name, value in divergence.start().items()}
-        self._now = (0, self._now[1] | start)
+        start = divergence.start()
+        check_state(start)
+        named = {f"method/{name}": value for name, value in start.items()}
+        self._now = (0, self._now[1] | named)
         if folder is not None:
             done, kept = folder.restore()
             if kept:

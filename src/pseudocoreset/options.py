@@ -59,7 +59,8 @@ class Parser(ArgumentParser):
             r"\3",
             text,
         )
-        raise UserError(f"{text.rstrip('.')}: see `{command} --help`.")
+        text = re.sub(r"(?<!\d)\.$", "", text)  # after a digit it is the person's
+        raise UserError(f"{text}: see `{command} --help`.")
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def as_list(value: Any) -> list[str]:
     """What such an option holds: nothing, one text, or several."""
     if value is None:
         return []
-    return [value] if isinstance(value, str) else [str(item) for item in value]
+    return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def pick(options: type[T], given: Namespace) -> T:

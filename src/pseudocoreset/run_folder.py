@@ -8,7 +8,14 @@ from typing import Any
 
 import yaml
 
-from pseudocoreset.engine.files import held, lock_file, open_tensors, write_tensors, write_text
+from pseudocoreset.engine.files import (
+    held,
+    lock_file,
+    open_tensors,
+    write_tensors,
+    write_text,
+    writing,
+)
 from pseudocoreset.engine.loop import State
 from pseudocoreset.errors import UserError
 
@@ -118,7 +125,8 @@ class RunFolder:
         which `restore` drops.
         """
         if self._pending:
-            with self._metrics_path.open("a", encoding="utf-8") as file:
+            path = self._metrics_path
+            with writing(path), path.open("a", encoding="utf-8") as file:
                 file.write("\n".join(self._pending) + "\n")
             self._pending.clear()
         metadata = {"kind": CHECKPOINT, "update": update}
@@ -144,6 +152,8 @@ def read_config(path: Path) -> dict[str, Any]:
             f"{path} is no run folder (it has no config.yaml): give the --out of a "
             "`pseudocoreset distill`."
         ) from None
+    except PermissionError:
+        raise
     except (OSError, ValueError, yaml.YAMLError):
         config = None
     if not isinstance(config, dict):
@@ -158,7 +168,7 @@ def as_options(config: object) -> dict[str, Any] | None:
     """
     if not isinstance(config, dict) or "data_fingerprint" not in config:
         return None
-    told = {"data_fingerprint", "experts", "nets"}
+    told = {"data", "data_fingerprint", "experts", "nets"}
     return {"net": config.get("nets")} | {k: v for k, v in config.items() if k not in told}
 
 
@@ -171,7 +181,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     rows = {}
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
         except ValueError:

@@ -204,6 +204,12 @@ def test_divergence_is_told(sampler):
         sample(Protocol(sampler, step=1e30, temperature=1.0, epochs=20, every=10))
 
 
+def test_a_last_step_that_diverges_is_told():
+    """Its loss is of the weights before it."""
+    with pytest.raises(UserError, match=r"diverged.*--step \(1e\+38\)"):
+        sample(Protocol(step=1e38, temperature=1.0, prior=1e3, epochs=1, every=1))
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [

@@ -32,6 +32,8 @@ def _probe_image(path: Path) -> tuple[int, int, bool]:
             shape = image.width, image.height, is_grey(image)
             image.verify()  # the checksums that a format has, which decoding doesn't look at
             return shape
+    except PermissionError:
+        raise
     except Exception:
         raise UserError(f"{path}: {UNDECODABLE}.") from None
 
@@ -79,7 +81,7 @@ def read_image(path: Path, channels: int, side: int, fit: bool) -> npt.NDArray[n
                     f"{LARGEST_PIXELS} that are taken; make the image smaller."
                 )
             image = eight_bits(ImageOps.exif_transpose(opened), channels)
-    except UserError:
+    except (UserError, PermissionError):
         raise
     # Pillow raises nearly anything on damaged bytes: OSError, SyntaxError, struct.error ...
     except Exception:

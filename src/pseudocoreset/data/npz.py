@@ -53,7 +53,7 @@ def read_arrays(
                 )
             wanted = [*required, *(name for name in optional if name in members)]
             return {name: _read_array(path, archive, members[name], name) for name in wanted}
-    except UserError:
+    except (UserError, PermissionError):
         raise
     # zipfile and NumPy raise nearly anything on damaged bytes: zlib.error, struct.error, EOFError,
     # NotImplementedError for an unknown compression, SyntaxError for a header, MemoryError ...

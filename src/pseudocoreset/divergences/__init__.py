@@ -1,6 +1,6 @@
 """How far the coreset's posterior is from the data's; one method a file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from torch import Tensor
@@ -84,17 +84,22 @@ def _made(name: str, factory: Callable[[Context], Divergence], context: Context)
     return made
 
 
+def check_state(state: Mapping[str, object]) -> None:
+    """Refuse what a method keeps between updates and a checkpoint can't hold."""
+    for name, kept in state.items():
+        if not isinstance(kept, Tensor):
+            raise UserError(
+                f"the method keeps a {type(kept).__name__}, {name}: let it be a tensor."
+            )
+
+
 def check_estimate(estimate: object, coreset: Points) -> None:
     """Refuse a method's estimate that does not fit the coreset, by what is wrong with it."""
     if not isinstance(estimate, Estimate):
         raise UserError(
             f"the method's gradient gave {type(estimate).__name__}: let it give an Estimate."
         )
-    for name, kept in estimate.state.items():
-        if not isinstance(kept, Tensor):
-            raise UserError(
-                f"the method keeps a {type(kept).__name__}, {name}: let it be a tensor."
-            )
+    check_state(estimate.state)
     for name, told in estimate.info.items():
         if not isinstance(told, int | float):
             raise UserError(

@@ -47,7 +47,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     os.close(handle)
     part = Path(name)
     try:
-        yield part
+        with writing(path):
+            yield part
         with part.open("rb") as written:
             os.fsync(written.fileno())
         # mkstemp makes files private; a result should have the permissions of any other file.
@@ -57,6 +58,18 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in a sentence what stops the writing of a file: a full disk, say."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{path} can't be written ({reason}): make room, or give another place."
+        ) from None
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -69,10 +82,12 @@ def refuse_unwritable(folder: Path) -> None:
         raise UserError(f"{folder} can't be written to, as {there} can't: give another place.")
 
 
-def refuse_unwritable_file(path: Path | str | None) -> None:
-    """The same for a file, if one is given."""
+def refuse_unwritable_file(path: Path | str | None, *read: Path | str) -> None:
+    """The same for a file, if one is given, and for what is read at the same time."""
     if path is None:
         return
+    if Path(path).resolve() in [Path(name).resolve() for name in read]:
+        raise UserError(f"{path} is what is read, and would be lost: write to another file.")
     if Path(path).is_dir():
         raise UserError(f"{path} can't be written, as it is a folder: give another place.")
     refuse_unwritable(Path(path).parent)
@@ -168,6 +183,8 @@ def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, A
                 raise UserError(f"{path} holds {metadata.get('kind')}: give {what}.")
             yield tensors, metadata
     except FileNotFoundError:
+        if path.exists():  # safetensors says so of a file that it may not read, too
+            raise UserError(f"{path} can't be read: look at its permissions.") from None
         raise UserError(f"{path} does not exist: give the path of {what}.") from None
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} can't be read as {what} ({error}): make it again.") from None

@@ -203,15 +203,17 @@ def _side_by_side(
             for (lane, _), chain in zip(busy, chains, strict=True):
                 chain.loss_trace.append(lane.mean_loss())
         for (lane, (seed, number)), chain in zip(busy, chains, strict=True):
-            if not isfinite(chain.loss_trace[-1]):
+            weights = lane.weights()
+            if not isfinite(chain.loss_trace[-1]) or not bool(weights.params.isfinite().all()):
                 raise UserError(
                     f"the chain {number} of {protocol.sampler} with seed {seed} diverged (its loss "
-                    f"is not finite): lower --step ({protocol.step}), or a --prior "
-                    f"({protocol.prior}) that is large."
+                    f"or a weight is not finite): lower --step ({protocol.step}), or --prior "
+                    f"({protocol.prior}) or --temperature ({lane.temperature:.3g}) where it is "
+                    "large."
                 )
             if protocol.sampler == "map":  # of a deep ensemble's network, the end alone
                 chain.samples.clear()
-            chain.samples.append(lane.weights())
+            chain.samples.append(weights)
             temperature = lane.kinetic_temperature()
             if kept == 0:
                 lane.forget_kinetic()  # what comes before the first sample is no sign
