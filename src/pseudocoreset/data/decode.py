@@ -80,7 +80,7 @@ def read_image(path: Path, channels: int, side: int, fit: bool) -> npt.NDArray[n
                     f"{path}: {opened.width}×{opened.height} pixels are more than the "
                     f"{LARGEST_PIXELS} that are taken; make the image smaller."
                 )
-            image = eight_bits(ImageOps.exif_transpose(opened), channels)
+            image = eight_bits(ImageOps.exif_transpose(opened), channels, str(path))
     except (UserError, PermissionError):
         raise
     # Pillow raises nearly anything on damaged bytes: OSError, SyntaxError, struct.error ...
@@ -96,13 +96,16 @@ def read_image(path: Path, channels: int, side: int, fit: bool) -> npt.NDArray[n
     return np.asarray(image).reshape(side, side, channels).transpose(2, 0, 1)
 
 
-def eight_bits(image: Image.Image, channels: int) -> Image.Image:
+def eight_bits(image: Image.Image, channels: int, source: str) -> Image.Image:
     """The image as grey (1 channel) or RGB (3 channels) bytes."""
     if image.mode.startswith("I"):
         # 16 bits: Pillow would clip them at 255.
         image = Image.fromarray(np.rint(np.asarray(image).clip(0, 65535) / 257).astype(np.uint8))
     elif image.mode == "F":
-        raise ValueError("floating-point pixels have no fixed range")
+        raise UserError(
+            f"{source}: has floating-point pixels, which have no fixed range; save it with 8 or "
+            "16 bits."
+        )
     elif image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("L" if channels == 1 else "RGB")

@@ -47,15 +47,27 @@ def from_dataset(
 
 
 def _read(dataset: Any, source: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    if len(dataset) == 0:
+    try:
+        size = len(dataset)
+    except TypeError:
+        raise UserError(
+            f"{source}: has no length; give a map-style data set, which has one."
+        ) from None
+    if size == 0:
         raise UserError(f"{source}: holds no images; give at least one a class.")
     images: npt.NDArray[np.uint8] | None = None
-    labels = np.empty(len(dataset), np.int64)
-    for position in range(len(dataset)):
-        image, label = dataset[position]
+    labels = np.empty(size, np.int64)
+    for position in range(size):
+        pair = dataset[position]
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise UserError(
+                f"{source}, image {position}: is no pair of an image and its label; let the data "
+                "set give these two."
+            )
+        image, label = pair
         pixels = _channels_first(image, f"{source}, image {position}")
         if images is None:
-            images = np.empty((len(dataset), *pixels.shape), np.uint8)
+            images = np.empty((size, *pixels.shape), np.uint8)
         if pixels.shape != images.shape[1:]:
             raise UserError(
                 f"{source}, image {position}: its shape {pixels.shape} isn't {images.shape[1:]} as "
@@ -68,8 +80,11 @@ def _read(dataset: Any, source: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray
 
 
 def _label(label: Any, source: str) -> int:
-    value = label.item() if isinstance(label, Tensor | np.generic | np.ndarray) else label
-    if not isinstance(value, int):
+    value = label
+    if isinstance(label, Tensor | np.generic | np.ndarray):
+        values = label.reshape(-1).tolist()
+        value = values[0] if len(values) == 1 else None
+    if not isinstance(value, int) or abs(value) > np.iinfo(np.int64).max:
         raise UserError(f"{source}: the label is {label!r}; expected a whole number.")
     return value
 
@@ -77,7 +92,7 @@ def _label(label: Any, source: str) -> int:
 def _channels_first(image: Any, source: str) -> npt.NDArray[np.uint8]:
     """One image of any of the kinds as c×h×w bytes."""
     if isinstance(image, Image.Image):
-        image = np.asarray(eight_bits(image, 1 if is_grey(image) else 3))
+        image = np.asarray(eight_bits(image, 1 if is_grey(image) else 3, source))
     channels_last_first = isinstance(image, np.ndarray)
     if isinstance(image, Tensor):
         image = image.detach().cpu().to(torch.float32 if image.is_floating_point() else image.dtype)
