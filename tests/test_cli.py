@@ -211,7 +211,7 @@ def test_a_run_can_be_made_again_by_its_configuration(folder, tmp_path, given):
     assert made[0].fingerprint == made[1].fingerprint
 
 
-def test_the_data_that_are_given_before_a_runs_configuration_count(tmp_path, capsys):
+def test_the_data_that_are_given_before_a_runs_configuration_count(tmp_path):
     """It tells its data by a name, which is no place: `npz` of a/mine.npz is called mine."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()

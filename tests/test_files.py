@@ -64,7 +64,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(
 ) -> None:
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with pytest.raises(UserError, match=r"a.txt can't be written \(No space.*: make room"):
+    with pytest.raises(UserError, match=r"a.txt can't be written \(No space.*: give another place"):
         write_then_raise(target, error)
     assert target.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]

@@ -31,25 +31,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = _show_warning
             getattr(commands, given.command)(given[given.command])
     except UserError as error:
-        print(f"pseudocoreset: {str(error).rstrip('.')}.", file=sys.stderr)
-        return 2
+        return _refused(str(error).rstrip("."))
     except torch.OutOfMemoryError:
-        print(
-            "pseudocoreset: the GPU's memory is too small for this, which `pseudocoreset plan` "
-            "tells beforehand: give fewer images, a smaller network, or --device cpu; what was "
-            "done is kept.",
-            file=sys.stderr,
+        return _refused(
+            "the GPU's memory is too small for this, which `pseudocoreset plan` tells beforehand: "
+            "give fewer images, a smaller network, or --device cpu; what was done is kept"
         )
-        return 2
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):
             raise
-        print(
-            "pseudocoreset: this machine's memory is too small for this: give fewer images or "
-            "samples, or a smaller network; what was done is kept.",
-            file=sys.stderr,
+        return _refused(
+            "this machine's memory is too small for this: give fewer images or samples, or a "
+            "smaller network; what was done is kept"
         )
-        return 2
     except KeyboardInterrupt:
         print("pseudocoreset: interrupted; what was done is kept.", file=sys.stderr)
         return 130
@@ -57,12 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except PermissionError as error:
-        print(
-            f"pseudocoreset: {error.filename} can't be read or written: look at its permissions.",
-            file=sys.stderr,
-        )
-        return 2
+        return _refused(f"{error.filename} can't be read or written: look at its permissions")
     return 0
+
+
+def _refused(why: str) -> int:
+    print(f"pseudocoreset: {why}.", file=sys.stderr)
+    return 2
 
 
 def _show_warning(message: Warning | str, *_where: Any, **_more: Any) -> None:

@@ -110,14 +110,14 @@ def evaluate(given: Namespace) -> None:
     if run is not None:  # its page shows the scores of its own network
         refuse_unwritable(run)
     data = load(given)
-    found = []
-    coresets = [(net, foreign.read_coreset(path, data, net)) for net in scored_nets(given)]
-    for net, _ in coresets:  # refuse any before the work on the first
+    nets = scored_nets(given)
+    for net in nets:  # refuse any before the work on the first
         if net is not None:
             make_net(net, **data.shape)
-    for net, coreset in coresets:
+    found = []
+    for net in nets:
         evaluation = evaluate_coreset(
-            coreset,
+            foreign.read_coreset(path, data, net),
             data,
             net,
             protocol_of(given),

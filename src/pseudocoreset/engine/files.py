@@ -35,41 +35,35 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     A reader, or a process that starts after a crash, sees the old file or the whole new one.
     """
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(EISDIR, "it is a folder")
         _remove_left_behind(path)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    except OSError as error:
-        reason = f"{path} can't be written ({error.strerror}): give another place."
-        raise UserError(reason) from None
-    os.close(handle)
-    part = Path(name)
-    try:
-        with writing(path):
+        os.close(handle)
+        part = Path(name)
+        try:
             yield part
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        # mkstemp makes files private; a result should have the permissions of any other file.
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            # mkstemp makes files private; a result should have the permissions of any other file.
+            umask = os.umask(0)
+            os.umask(umask)
+            part.chmod(0o666 & ~umask)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in a sentence what stops the writing of a file: a full disk, say."""
+    """Say in a sentence what stops the writing of a file: permissions, a full disk."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{path} can't be written ({reason}): make room, or give another place."
-        ) from None
+        raise UserError(f"{path} can't be written ({reason}): give another place.") from None
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -105,12 +99,9 @@ def _remove_left_behind(path: Path) -> None:
 @contextmanager
 def lock_file(path: Path) -> Iterator[IO[bytes]]:
     """A file for `held`."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
-    except OSError as error:
-        reason = f"{path} can't be written ({error.strerror}): give another place."
-        raise UserError(reason) from None
     with file:
         yield file
 
