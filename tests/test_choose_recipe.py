@@ -73,6 +73,18 @@ def test_tries_are_run_once_and_added_to_what_is_there(tmp_path, experts):
     assert "other settings" in told
 
 
+def test_images_are_resized_as_the_experts_saw_them(tmp_path):
+    settings = ExpertSettings(num=1, epochs=1, lr=0.1, batch=256)
+    data = load_data("digits", 12).hold_out(100)
+    train_experts(data, NET, tmp_path / "experts", settings, device="cpu")
+    tries = [{"name": "random", "method": "random", "ipc": 1}]
+    code, told = run(tmp_path, tmp_path / "experts", tries, "--image-size", 12)
+    assert code == 0, told
+    (wave,) = json.loads((tmp_path / "found.json").read_text())["waves"]
+    assert "--image-size 12 " in wave["command"]
+    assert 0 < wave["rows"][0]["accuracy"] < 1
+
+
 GOOD = [{"name": "a", **FEW}]
 
 
