@@ -20,7 +20,7 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import load_data
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.evaluation.evaluate import evaluate
-from pseudocoreset.posterior import named_protocol
+from pseudocoreset.posterior import SGHMC, named_sampler
 from script import exit_with
 from speed_row import without_place
 
@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     # What was run, without the places of this machine.
     words = map(without_place, sys.argv[1:])
-    given = [Path(word).name if "/" in word else word for word in words]
+    command = [Path(word).name if "/" in word else word for word in words]
     data = load_data(options.data).hold_out(options.holdout)
     grid = [
         {name: value for name, value in zip(GRID, values, strict=True) if value is not None}
@@ -49,8 +49,8 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for changes, run in product(grid, options.runs):
         coreset = Pseudocoreset.load(run / "coreset.safetensors")
-        protocol = named_protocol("tuned", **changes)
-        found = evaluate(coreset, data, protocol=protocol, seeds=options.seeds, split="holdout")
+        sampler = named_sampler("tuned", SGHMC(**changes))
+        found = evaluate(coreset, data, sampler, seeds=options.seeds, split="holdout")
         content = found.as_json()
         row = {"run": run.name, "method": coreset.provenance.method, "ipc": coreset.ipc}
         row["fingerprint"] = coreset.fingerprint
@@ -66,7 +66,7 @@ def main() -> None:
         write_json(
             options.out,
             {
-                "command": f"python benchmarks/choose_protocol.py {' '.join(given)}",
+                "command": f"python benchmarks/choose_protocol.py {' '.join(command)}",
                 "chosen": min(grid, key=lambda changes: _mean_nll(rows, changes)),
                 "protocol": same | {"seeds": options.seeds},
                 "rows": rows,

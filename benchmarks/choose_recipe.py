@@ -8,8 +8,8 @@
 `[{"name": "later", "method": "fbpc", "ipc": 10, "recipe": "tuned", "from_epoch": 25}]`; what is not
 given is the recipe's. Each makes a coreset, whose posterior is sampled by the protocol `tuned` and
 scored on the images that experts and coreset never saw. Its row holds besides all settings of the
-method, as recipes change, and what the updates told (losses, variances, steps), as means over the
-first, the middle and the last 20.
+method, as recipes change, and the figures of its updates (losses, variances, steps), as means over
+the first, the middle and the last 20.
 
 The file keeps what it has; rows go to its part, called a wave, of the same experts, protocol,
 number of chains, device and versions. A try that is there by name is not run again. With --at-once,
@@ -20,22 +20,22 @@ import argparse
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pseudocoreset import DistillSettings, distill, evaluate, load_data
-from pseudocoreset.coreset import versions
-from pseudocoreset.data import ImageData
+from pseudocoreset.data import Data, load_data
+from pseudocoreset.distillation import run
 from pseudocoreset.engine.device import choose_device, device_name
-from pseudocoreset.engine.files import held, lock_file, write_json
+from pseudocoreset.engine.files import lock_file, locked, write_json
+from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.experts import ExpertStore
-from pseudocoreset.measure import Stopwatch
-from pseudocoreset.posterior import Protocol, named_protocol
-from script import asked, exit_with
+from pseudocoreset.plan.measure import Stopwatch
+from pseudocoreset.posterior import SGHMC, Sampler, named_sampler, sampler_name
+from script import exit_with, job_of, run_script
 from speed_row import without_place
 
 SCORES = ("accuracy", "nll", "nll_kim", "ece")
@@ -64,26 +64,26 @@ def main() -> int:
     same = ["--data", options.data, "--holdout", str(options.holdout), "--device", options.device]
     same += ["--experts", str(options.experts), "--seeds", str(options.seeds)]
     same += [] if options.image_size is None else ["--image-size", str(options.image_size)]
-    ask = partial(asked, __file__, *same, "--epochs", str(options.epochs), longest_s=None)
+    ask = partial(run_script, __file__, *same, "--epochs", str(options.epochs), longest_s=None)
     failed = 0
     with ThreadPoolExecutor(options.at_once) as pool:
         waiting = {pool.submit(ask, "--one", json.dumps(one)): one["name"] for one in missing}
         try:
             for answer in as_completed(waiting):
-                failed += not told(waiting[answer], answer.result(), options, store)
+                failed += not stored(waiting[answer], answer.result(), options, store)
         except BaseException:  # what has not begun yet is not to begin
             pool.shutdown(cancel_futures=True)
             raise
     return 1 if failed else 0
 
 
-def told(name: str, row: Content, options: argparse.Namespace, store: ExpertStore) -> bool:
+def stored(name: str, row: Content, options: argparse.Namespace, store: ExpertStore) -> bool:
     """Store a row, or say why there is none."""
     if "failed" in row:
         print(f"{name} failed: {row['failed']}", flush=True)
         return False
     lock = options.out.with_name(f".{options.out.name}.lock")
-    with lock_file(lock) as file, held(file, 0, wait=True):
+    with lock_file(lock) as file, locked(file, 0, wait=True):
         content, wave = kept(options, store)  # anew: others may have written meanwhile
         wave["rows"].append(row)
         write_json(options.out, content)
@@ -132,10 +132,10 @@ def read_tries(path: Path) -> dict[str, Content]:
     return named
 
 
-def refuse(name: str, settings: Content, data: ImageData, store: ExpertStore) -> None:
+def refuse(name: str, settings: Content, data: Data, store: ExpertStore) -> None:
     """Refuse at once what would be refused after other tries."""
     try:
-        DistillSettings(**settings).resolved(data, [store])
+        job_of(settings, data, [store])
     except (UserError, TypeError, ValueError) as error:
         raise UserError(f"{name!r} can't be tried: {error}") from None
 
@@ -153,7 +153,7 @@ def kept(options: argparse.Namespace, store: ExpertStore) -> tuple[Content, Cont
     made_with = {
         "experts": f"{len(store)} of {store.last_epoch} epochs",
         "fingerprint": store.fingerprint,
-        "protocol": asdict(protocol_of(options)),
+        "protocol": protocol_of(options),
         "seeds": options.seeds,
         "device": device_name(choose_device(options.device)),
         "versions": versions(),
@@ -170,9 +170,16 @@ def kept(options: argparse.Namespace, store: ExpertStore) -> tuple[Content, Cont
     return content, wave
 
 
-def protocol_of(options: argparse.Namespace) -> Protocol:
+def sampler_for(options: argparse.Namespace) -> Sampler:
     """The protocol `tuned`, with as many samples a chain however long it is."""
-    return named_protocol("tuned", epochs=options.epochs, every=options.epochs // SAMPLES)
+    chain = SGHMC(epochs=options.epochs, every=options.epochs // SAMPLES)
+    return named_sampler("tuned", chain)
+
+
+def protocol_of(options: argparse.Namespace) -> Content:
+    """The sampler as the file has it."""
+    sampler = sampler_for(options)
+    return {"sampler": sampler_name(sampler), **sampler.as_dict(), "chains": 1}
 
 
 def tried(one: Content, options: argparse.Namespace) -> Content:
@@ -180,15 +187,16 @@ def tried(one: Content, options: argparse.Namespace) -> Content:
     data = load_data(options.data, options.image_size).hold_out(options.holdout)
     store = ExpertStore.open(options.experts)
     watch = Stopwatch(choose_device(options.device), wait=False)
-    settings = DistillSettings(**one["settings"])
-    coreset = distill(data, store, settings, device=options.device, progress=watch)
+    job = job_of(one["settings"], data, [store])
+    coreset = run(job, data, [store], device=options.device, progress=watch)
     scores = evaluate(
         coreset,
         data,
-        protocol=protocol_of(options),
+        sampler_for(options),
         seeds=options.seeds,
         split="holdout",
         device=options.device,
+        progress=False,
     )
     row = {**one, "config": coreset.provenance.config}
     row |= {name: round(scores.mean(name), 4) for name in SCORES}

@@ -16,21 +16,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import plain
-from pseudocoreset import (
-    DistillSettings,
-    ExpertStore,
-    ImageData,
-    Pseudocoreset,
-    distill,
-    evaluate,
-    load_data,
-    named_protocol,
-)
-from pseudocoreset.coreset import versions
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data import Data, load_data
+from pseudocoreset.distillation import run
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
-from pseudocoreset.measure import Stopwatch, synchronize
-from script import exit_with
+from pseudocoreset.engine.versions import versions
+from pseudocoreset.evaluation.evaluate import evaluate
+from pseudocoreset.experts import ExpertStore
+from pseudocoreset.plan.measure import Stopwatch, synchronize
+from pseudocoreset.posterior import named_sampler
+from script import exit_with, job_of
 from speed_row import without_place
 
 SCORES = ("accuracy", "nll", "nll_kim", "ece")
@@ -41,38 +37,38 @@ def main() -> None:
     place, data = choose_device(options.device), load_data(options.data)
     _ = data.fingerprint  # once, before the images move to the device
     data, store = data.to(place), ExpertStore.open(options.experts)
-    settings = DistillSettings("fbpc", options.ipc, steps=options.steps)
-    config = settings.resolved(data, [store])
+    settings = {"method": "fbpc", "ipc": options.ipc, "steps": options.steps}
+    job, begin = (job_of(s, data, [store]) for s in (settings, {**settings, "steps": 0}))
     watch = Stopwatch(place)
-    fast = distill(data, store, settings, device=place.type, progress=watch)
+    fast = run(job, data, [store], device=place, progress=watch)
     map_steps = [int(figures["map_steps"]) for figures in watch.figures]
-    start = distill(data, store, replace(settings, steps=0), device=place.type)
+    start = run(begin, data, [store], device=place, progress=False)
 
     begun = time.perf_counter()
-    *_, images = plain.coreset_updates(data, store, config, place, map_steps)
+    *_, images = plain.coreset_updates(data, store, job, place, map_steps)
     synchronize(place)
     plain_s = time.perf_counter() - begun
-    twin = replace(fast, images=images.cpu())
+    twin = replace(fast, inputs=images.cpu())
 
     rows = [
         {"made_by": "the package", "seconds": sum(watch.durations)} | scored(fast, data, options),
         {"made_by": "its plain twin", "seconds": plain_s} | scored(twin, data, options),
     ]
     for seed in range(1, 1 + options.again):
-        other = distill(data, store, settings, device=place.type, seed=seed)
+        other = run(job, data, [store], seed=seed, device=place, progress=False)
         rows.append({"made_by": f"the package, seed {seed}"} | scored(other, data, options))
-    moved = (fast.images - start.images).norm()
+    moved = (fast.inputs - start.inputs).norm()
     numbers = f"--ipc {options.ipc} --steps {options.steps} --seeds {options.seeds}"
     numbers += f" --again {options.again}"
     found = {
         "command": f"python benchmarks/fast_and_plain.py --data {without_place(options.data)} "
         f"--experts EX {numbers} --out FILE",
         "rows": rows,
-        "images_apart": float((twin.images - fast.images).norm() / moved),
+        "images_apart": float((twin.inputs - fast.inputs).norm() / moved),
         "map_steps": map_steps,
-        "settings": config,
+        "settings": job.config(),
         "experts": asdict(store.identity) | {"num": len(store)},
-        "protocol": asdict(named_protocol("tuned")) | {"seeds": options.seeds},
+        "protocol": named_sampler("tuned").as_dict() | {"seeds": options.seeds},
         "device": device_name(place),
         "versions": versions(),
     }
@@ -99,12 +95,11 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def scored(
-    coreset: Pseudocoreset, data: ImageData, options: argparse.Namespace
-) -> dict[str, float]:
+def scored(coreset: Pseudocoreset, data: Data, options: argparse.Namespace) -> dict[str, float]:
     """Means and standard deviations over the seeds."""
-    protocol = named_protocol("tuned")
-    found = evaluate(coreset, data, None, protocol, seeds=options.seeds, device=options.device)
+    found = evaluate(
+        coreset, data, "tuned", seeds=options.seeds, device=options.device, progress=False
+    )
     both = {name: (found.mean(name), found.std(name)) for name in SCORES}
     return {f"{n}{end}": v[k] for n, v in both.items() for k, end in enumerate(("", "_std"))}
 

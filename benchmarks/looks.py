@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pseudocoreset.coreset import versions
-from pseudocoreset.divergences import map_solution
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
-from pseudocoreset.measure import PeakMemory
+from pseudocoreset.engine.versions import versions
+from pseudocoreset.methods import map_solution
+from pseudocoreset.plan.measure import PeakMemory
 from script import exit_with
 from speed import SIZES, SMALL_NET
 from speed_row import Row, data_of, measure_update
@@ -51,8 +51,8 @@ def main() -> int:
     rows = []
     for method, ipc in product(METHODS, SIZES[:1] if options.small else SIZES):
         rows.append(compared(method, ipc, options.device, options.small))
-        told = "{seconds:.5f} s with looks, {seconds_with_one:.5f} with one".format(**rows[-1])
-        print(f"{method}, {ipc} a class: {told}; a look {rows[-1]['look_s']:.6f} s", flush=True)
+        words = "{seconds:.5f} s with looks, {seconds_with_one:.5f} with one".format(**rows[-1])
+        print(f"{method}, {ipc} a class: {words}; a look {rows[-1]['look_s']:.6f} s", flush=True)
         if out is not None:
             write_json(out, rows)
     return 0
@@ -64,7 +64,7 @@ def compared(method: str, ipc: int, device: str, small: bool) -> dict[str, Any]:
     net, updates, rounds = (SMALL_NET, 1, 1) if small else ("convnet", UPDATES, ROUNDS)
     row = Row(f"{method} update", net, ipc, repeats=updates, with_plain=False, map_steps=STEPS)
     if small:
-        row = replace(row, small=True, real_batch=8)
+        row = replace(row, small=True, real_batch=8, image_size=8)
     data = data_of(row).to(place)
     times: dict[int, list[float]] = {usual: [], STEPS: []}
     for block in [*times] * rounds:

@@ -3,8 +3,8 @@
     python benchmarks/memory_profile.py     (on a GPU; into results/memory-profile.json)
 
 PyTorch reserves memory in pieces. For ConvNet with 1 image a class and LeNet with 10, with real
-batches of one image, each piece that is held at the peak is told by its size and by the functions
-of the package that needed it first. Then the same updates with other settings of the allocator
+batches of one image, each piece at the peak is listed with its size and the functions of
+the package that needed it first. Then the same updates with other settings of the allocator
 (PYTORCH_ALLOC_CONF), and with steps on real images and on the coreset one after the other on one
 stream, instead of side by side on two.
 """
@@ -22,18 +22,18 @@ from typing import Any
 import torch
 
 import pseudocoreset
-from pseudocoreset.coreset import versions
-from pseudocoreset.divergences import fbpc
 from pseudocoreset.engine.device import device_name
 from pseudocoreset.engine.files import write_json
-from pseudocoreset.engine.streams import Beside
-from pseudocoreset.measure import PeakMemory
-from script import asked, exit_with
+from pseudocoreset.engine.streams import SideStream
+from pseudocoreset.engine.versions import versions
+from pseudocoreset.methods import fbpc
+from pseudocoreset.plan.measure import PeakMemory
+from script import exit_with, run_script
 from speed_row import Row, data_of, measure_update
 
 CASES = (("convnet", 1), ("lenet", 10))
 ALLOCATORS = ("", "expandable_segments:True", "large_segment_size_mb:11")
-"""The first one is PyTorch's own; pieces are told for it alone. 11 is the least that it takes."""
+"""The first one is PyTorch's own; pieces are listed for it alone. 11 is the least that it takes."""
 MOST_EVENTS = 1_000_000
 MIB = 2**20
 PACKAGE = Path(pseudocoreset.__file__).parent
@@ -72,22 +72,22 @@ def main() -> int:
 
 def in_words(row: dict[str, Any]) -> list[str]:
     """A line, and one for each piece."""
-    told = f"{row['net']}, ipc {row['ipc']}, {row['allocator'] or 'as PyTorch has it'}, "
-    told += f"streams: {row['streams']}"
+    name = f"{row['net']}, ipc {row['ipc']}, {row['allocator'] or 'as PyTorch has it'}, "
+    name += f"streams: {row['streams']}"
     if "failed" in row:
-        return [f"{told}: {row['failed']}"]
+        return [f"{name}: {row['failed']}"]
     pieces = [
         f"    {piece['mib']:6.0f} MiB in {piece['number']} on {piece['stream']}: {piece['for']}"
         for piece in row["pieces"]
     ]
-    return [f"{told}: {row['peak_gb']:.3f} GB", *pieces]
+    return [f"{name}: {row['peak_gb']:.3f} GB", *pieces]
 
 
 def child(net: str, ipc: int, allocator: str, streams: int) -> dict[str, Any]:
-    """A measurement in a process of its own, since the allocator is set once; a failure is told."""
+    """A measurement in a process of its own, since the allocator is set once."""
     settings = {"PYTORCH_ALLOC_CONF": allocator} if allocator else {}
-    given = json.dumps([net, ipc, streams, not allocator])
-    found = asked(__file__, "--one", given, environment={**os.environ, **settings})
+    job = json.dumps([net, ipc, streams, not allocator])
+    found = run_script(__file__, "--one", job, environment={**os.environ, **settings})
     return {"net": net, "ipc": ipc, "allocator": allocator, "streams": streams, **found}
 
 
@@ -95,7 +95,7 @@ def measured(net: str, ipc: int, streams: int, with_pieces: bool) -> dict[str, A
     """An update's peak beyond the data and the real batch, and what it is made of."""
     warnings.simplefilter("ignore", RuntimeWarning)  # γ that random images do not reach
     if streams == 1:
-        fbpc.Beside = lambda device, **_: Beside(device, apart=False)  # type: ignore
+        fbpc.SideStream = lambda device, **_: SideStream(device, apart=False)  # type: ignore
     place = torch.device("cuda")
     row = Row("fbpc update", net, ipc, repeats=1, with_plain=False, real_batch=1)
     data = data_of(row).to(place)
@@ -115,19 +115,20 @@ def measured(net: str, ipc: int, streams: int, with_pieces: bool) -> dict[str, A
 
 def pieces_at_peak(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """What was reserved when most was, largest first, put together by stream and who needed it."""
-    held: dict[int, tuple[int, tuple[int, str]]] = {}
+    reserved: dict[int, tuple[int, tuple[int, str]]] = {}
     streams: dict[int, str] = {}
     total = most = 0
     at_peak: list[tuple[int, tuple[int, str]]] = []
     for event in events:
         if event["action"] == "segment_alloc":
             streams.setdefault(event["stream"], f"stream {len(streams) + 1}")
-            held[event["addr"]] = event["size"], (event["stream"], needed_by(event["frames"]))
+            who = (event["stream"], needed_by(event["frames"]))
+            reserved[event["addr"]] = event["size"], who
             total += event["size"]
             if total > most:
-                most, at_peak = total, list(held.values())
-        elif event["action"] == "segment_free" and event["addr"] in held:
-            total -= held.pop(event["addr"])[0]
+                most, at_peak = total, list(reserved.values())
+        elif event["action"] == "segment_free" and event["addr"] in reserved:
+            total -= reserved.pop(event["addr"])[0]
     sizes, numbers = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
     for size, who in at_peak:
         sizes[who] += size
@@ -141,12 +142,12 @@ def pieces_at_peak(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def needed_by(frames: list[dict[str, Any]]) -> str:
     """The innermost functions on a stack that say what is done, not how steps are taken."""
     paths = [Path(frame["filename"]) for frame in frames]
-    told = [
+    names = [
         f"{path.stem}.{frame['name']}"
         for path, frame in zip(paths, frames, strict=True)
         if path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).parts[0] not in MACHINERY
     ]
-    return " < ".join(told[:4]) or "libraries"
+    return " < ".join(names[:4]) or "libraries"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ there). The whole coreset is one batch, as in the paper's settings for CIFAR-10.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from math import ceil, pi
 from typing import Any, NamedTuple
 
@@ -23,16 +22,16 @@ from torch.nn import functional as F
 from pseudocoreset import augment
 from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Pseudocoreset
-from pseudocoreset.data import ImageData
-from pseudocoreset.distill import start_images
-from pseudocoreset.divergences import Context, MethodSettings, Points
-from pseudocoreset.divergences.weight_space import Segment, draw_segment
+from pseudocoreset.data import Data
+from pseudocoreset.distillation import Job, start_points
 from pseudocoreset.engine.random import Rng
-from pseudocoreset.experts import ExpertSettings, ExpertStore
+from pseudocoreset.experts import ExpertOptions, ExpertStore
+from pseudocoreset.methods import FBPC, Context, Method, Points, method_name
+from pseudocoreset.methods.weight_space import Segment, draw_segment
 from pseudocoreset.nets import Net, Weights, make_net
 from pseudocoreset.nets.convnet import ConvNet
-from pseudocoreset.posterior import Protocol
-from pseudocoreset.training import RealImages
+from pseudocoreset.posterior import SGHMC
+from pseudocoreset.training import RealPoints
 
 LOOK = 10  # Adam steps between two looks at the loss
 
@@ -125,92 +124,90 @@ def step(
 
 
 def coreset_updates(
-    data: ImageData,
-    store: ExpertStore,
-    config: dict[str, Any],
-    device: torch.device,
-    map_steps: Iterable[int],
+    data: Data, store: ExpertStore, job: Job, device: torch.device, map_steps: Iterable[int]
 ) -> Iterator[Tensor]:
     """The images of the coreset that `distill` makes with seed 0, after one update and another.
 
-    Each of FBPC's updates takes as many steps to its MAP solution as it is told.
+    Each of FBPC's updates takes the number of steps to its MAP solution that `map_steps` gives.
     """
-    names = {field.name for field in fields(MethodSettings)}
-    settings = MethodSettings(**{k: v for k, v in config.items() if k in names})
-    real = RealImages(data.train, data.normalisation)
-    augmentation = Augmentation.parse(config["dsa"], data.mirror)
-    context = Context(store.identity.make_net(), store, real, augmentation, settings)
+    real, options = RealPoints(data.train, data.scaling), job.options
+    net, batch = store.make_net(), options.batch
+    context = Context(net, store, real, job.augmentation, job.likelihood, batch)
     rng = Rng(device, 0, "start")
-    images = start_images(data, config["ipc"], config["init"], rng)
-    labels = torch.arange(data.classes, device=device).repeat_interleave(config["ipc"])
-    twin, velocity = PlainUpdates(context), torch.zeros_like(images)
+    images, labels = start_points(data, options, job.form, rng)
+    twin, velocity = PlainUpdates(job.method, context), torch.zeros_like(images)
     for update, steps in enumerate(map_steps, 1):
         rng.reseed(0, "update", update)
-        gradient = twin.update(config["method"], Points(images, labels), rng, steps)
-        velocity.mul_(config["momentum"]).add_(gradient)
-        images.sub_(velocity, alpha=config["lr_images"])
+        gradient = twin.update(Points(images, labels), rng, steps)
+        velocity.mul_(options.momentum).add_(gradient)
+        images.sub_(velocity, alpha=options.lr_images)
         yield images
 
 
 class PlainUpdates:
     """Updates of all methods; modules are built once and loaded anew for each update."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, method: Method, context: Context) -> None:
+        self.method: Any = method
         self.context = context
         self._streams: tuple[Rng, Rng] | None = None
         self.expert, self.student, self.walker = (
             build(context.net).to(context.device) for _ in range(3)
         )
 
-    def update(self, method: str, coreset: Points, rng: Rng, map_steps: int = 0) -> Tensor:
+    def update(self, coreset: Points, rng: Rng, map_steps: int = 0) -> Tensor:
         """The gradient of the images; FBPC's MAP solution takes `map_steps` steps."""
-        if method.startswith("fbpc"):
-            return self._fbpc(coreset, rng, map_steps, isotropic=method == "fbpc-isotropic")
-        return {"bpc-fkl": self._fkl, "bpc-rkl": self._rkl, "bpc-w": self._w}[method](coreset, rng)
+        name = method_name(self.method)
+        if name.startswith("fbpc"):
+            return self._fbpc(coreset, rng, map_steps)
+        return {"bpc-fkl": self._fkl, "bpc-rkl": self._rkl, "bpc-w": self._w}[name](coreset, rng)
 
-    def _fbpc(self, coreset: Points, rng: Rng, map_steps: int, isotropic: bool) -> Tensor:
-        context, settings = self.context, self.context.settings
-        changes = [self._draw(coreset, rng) for _ in range(settings.draws)]
-        first, last = settings.from_epoch, settings.to_epoch
+    def _fbpc(self, coreset: Points, rng: Rng, map_steps: int) -> Tensor:
+        context, method = self.context, self.method
+        changes = [self._draw(coreset, rng) for _ in range(method.draws)]
+        first, last = method.from_epoch, method.to_epoch
         snapshot = context.experts.draw(first, rng, context.device, last)
         load(self.expert, context.net, snapshot)
         self._train_to_map(coreset, rng, map_steps)
-        images = coreset.images.detach().requires_grad_()
+        images = coreset.inputs.detach().requires_grad_()
         views = [changed(images, change) for change in changes]
-        if isotropic:
+        if not isinstance(method, FBPC):  # isotropic
             variances = [torch.ones((), device=context.device)] * 2
         else:
-            number, beside = settings.covariance_steps * settings.real_batch, self._beside(rng)
+            number, second = method.covariance_steps * method.real_batch, self._second_stream(rng)
             order = torch.randint(
-                len(context.real.split), (number,), generator=beside.device, device=context.device
+                len(context.real.split), (number,), generator=second.device, device=context.device
             )
-            real = (context.real({}, index) for index in order.split(settings.real_batch))
-            own = (coreset for _ in range(settings.covariance_steps))
+            real = (context.real({}, index) for index in order.split(method.real_batch))
+            own = (coreset for _ in range(method.covariance_steps))
             variances = [
-                self._variance(self.expert, coreset, settings.lr_x, real, beside),
-                self._variance(self.student, coreset, settings.lr_u, own, rng),
+                self._variance(self.expert, coreset, method.lr_x, real, second),
+                self._variance(self.student, coreset, method.lr_u, own, rng),
             ]
         losses = []
         for module, variance in zip((self.expert, self.student), variances, strict=True):
             losses.append(
-                sum(self._likelihood(module(view), variance, coreset.labels, rng) for view in views)
+                sum(
+                    self._likelihood(module(view), variance, coreset.targets, rng) for view in views
+                )
                 / len(views)
             )
         (gradient,) = torch.autograd.grad(losses[0] - losses[1], images)
         return gradient
 
-    def _beside(self, rng: Rng) -> Rng:
+    def _second_stream(self, rng: Rng) -> Rng:
+        """What the steps on real images draw from, which may run at the same time."""
         if self._streams is None or self._streams[0] is not rng:
             self._streams = (rng, rng.beside())
         return self._streams[1]
 
     def _train_to_map(self, coreset: Points, rng: Rng, steps: int) -> None:
         load(self.student, self.context.net, self.context.net.init(rng.device))
-        optimiser = torch.optim.Adam(self.student.parameters(), lr=self.context.settings.lr_map)
+        optimiser = torch.optim.Adam(self.student.parameters(), lr=self.method.lr_map)
         total = 0.0
         for number in range(steps):
-            images = augmented(coreset.images, self.context.augmentation, rng)
-            total = total + step(self.student, optimiser, images, coreset.labels)
+            images = augmented(coreset.inputs, self.context.augmentation, rng)
+            total = total + step(self.student, optimiser, images, coreset.targets)
             if number % LOOK == LOOK - 1:
                 float(total)  # where it would be compared with γ
                 total = 0.0
@@ -225,12 +222,12 @@ class PlainUpdates:
         for images, labels in batches:
             step(self.walker, optimiser, augmented(images, self.context.augmentation, rng), labels)
             with torch.no_grad():
-                view = augmented(coreset.images, self.context.augmentation, rng)
+                view = augmented(coreset.inputs, self.context.augmentation, rng)
                 outputs.append(self.walker(view))
         return torch.stack(outputs).var(0, correction=0)
 
     def _likelihood(self, mean: Tensor, variance: Tensor, labels: Tensor, rng: Rng) -> Tensor:
-        samples = self.context.settings.samples
+        samples = self.method.samples
         noise = torch.randn(
             (samples, *mean.shape), generator=rng.device, device=mean.device, dtype=mean.dtype
         )
@@ -240,31 +237,30 @@ class PlainUpdates:
     def _train_student(self, coreset: Points, start: Weights, rng: Rng) -> Tensor:
         """SGD on the coreset from an expert's snapshot; the weights as one vector."""
         load(self.student, self.context.net, start)
-        optimiser = torch.optim.SGD(self.student.parameters(), lr=self.context.settings.lr_student)
-        for _ in range(self.context.settings.student_steps):
-            images = augmented(coreset.images, self.context.augmentation, rng)
-            step(self.student, optimiser, images, coreset.labels)
+        optimiser = torch.optim.SGD(self.student.parameters(), lr=self.method.lr_student)
+        for _ in range(self.method.student_steps):
+            images = augmented(coreset.inputs, self.context.augmentation, rng)
+            step(self.student, optimiser, images, coreset.targets)
         return nn.utils.parameters_to_vector(self.student.parameters()).detach()
 
     def _around(self, mean: Tensor, rng: Rng) -> dict[str, Tensor]:
         noise = torch.randn(mean.shape, generator=rng.device, device=mean.device, dtype=mean.dtype)
-        return self.context.net.unflatten(mean + self.context.settings.noise * noise)
+        return self.context.net.unflatten(mean + self.method.noise * noise)
 
     def _segment(self, rng: Rng) -> Segment:
-        epochs = self.context.settings.expert_epochs
-        return draw_segment(self.context.experts, self.context, rng, epochs)
+        return draw_segment(self.context.experts, self.method, self.context.device, rng)
 
     def _fkl(self, coreset: Points, rng: Rng) -> Tensor:
         segment = self._segment(rng)
         mean_u = self._train_student(coreset, segment.start, rng)
-        images = coreset.images.detach().requires_grad_()
-        samples = self.context.settings.samples
+        images = coreset.inputs.detach().requires_grad_()
+        samples = self.method.samples
         gradient = torch.zeros_like(images)
         for _ in range(samples):
             view = changed(images, self._draw(coreset, rng))
             losses = [
                 F.cross_entropy(
-                    functional_call(self.student, self._around(mean, rng), (view,)), coreset.labels
+                    functional_call(self.student, self._around(mean, rng), (view,)), coreset.targets
                 )
                 for mean in (segment.target.params, mean_u)
             ]
@@ -272,99 +268,101 @@ class PlainUpdates:
         return gradient / samples
 
     def _rkl(self, coreset: Points, rng: Rng) -> Tensor:
-        settings, real = self.context.settings, self.context.real
+        method, real = self.method, self.context.real
         segment = self._segment(rng)
         mean_u = self._train_student(coreset, segment.start, rng)
         change = self._draw(coreset, rng)
         some = torch.randperm(len(real.split), generator=rng.device, device=self.context.device)
-        real_images, real_labels = real({}, some[: settings.likelihood_batch])
+        real_images, real_labels = real({}, some[: method.likelihood_batch])
         real_images = augmented(real_images, self.context.augmentation, rng)
-        images = coreset.images.detach().requires_grad_()
+        images = coreset.inputs.detach().requires_grad_()
         gradients, excess = [], []
-        for _ in range(settings.samples):
+        for _ in range(method.samples):
             params = self._around(mean_u, rng)
             view = changed(images, change)
-            loss_u = F.cross_entropy(functional_call(self.student, params, (view,)), coreset.labels)
+            loss_u = F.cross_entropy(
+                functional_call(self.student, params, (view,)), coreset.targets
+            )
             gradients.append(torch.autograd.grad(-loss_u, images)[0])
             with torch.no_grad():
                 loss_x = F.cross_entropy(
                     functional_call(self.student, params, (real_images,)), real_labels
                 )
-            excess.append(settings.weight_u * loss_u.detach() - settings.weight_x * loss_x)
+            excess.append(method.weight_u * loss_u.detach() - method.weight_x * loss_x)
         away = torch.stack(excess) - torch.stack(excess).mean()
-        return -torch.einsum("s,s...->...", away, torch.stack(gradients)) / (settings.samples - 1)
+        return -torch.einsum("s,s...->...", away, torch.stack(gradients)) / (method.samples - 1)
 
     def _w(self, coreset: Points, rng: Rng) -> Tensor:
         """One autograd graph through all of the student's steps."""
         segment = self._segment(rng)
-        settings = self.context.settings
-        images = coreset.images.detach().requires_grad_()
+        method = self.method
+        images = coreset.inputs.detach().requires_grad_()
         theta = segment.start.params.detach().requires_grad_()
-        for change in [self._draw(coreset, rng) for _ in range(settings.student_steps)]:
+        for change in [self._draw(coreset, rng) for _ in range(method.student_steps)]:
             params = self.context.net.unflatten(theta)
             logits = functional_call(self.student, params, (changed(images, change),))
-            loss = F.cross_entropy(logits, coreset.labels)
+            loss = F.cross_entropy(logits, coreset.targets)
             (slope,) = torch.autograd.grad(loss, theta, create_graph=True)
-            theta = theta - settings.lr_student * slope
+            theta = theta - method.lr_student * slope
         target = segment.target.params
         distance = (theta - target).square().sum() / (segment.start.params - target).square().sum()
         return torch.autograd.grad(distance, images)[0]
 
     def _draw(self, coreset: Points, rng: Rng) -> Change:
-        return draw_change(self.context.augmentation, len(coreset.images), rng)
+        return draw_change(self.context.augmentation, len(coreset.inputs), rng)
 
 
 class PlainExpert:
     """An expert on the whole data."""
 
     def __init__(
-        self, data: ImageData, net: str, settings: ExpertSettings, device: torch.device, seed: int
+        self, data: Data, net: str, options: ExpertOptions, device: torch.device, seed: int
     ) -> None:
         self._data = data.to(device)
-        self._batch = min(settings.batch, len(data.train))
-        self._augmentation = Augmentation.parse(settings.dsa, data.mirror)
+        self._batch = min(options.batch, len(data.train))
+        self._augmentation = Augmentation.parse(options.dsa or "on", data.mirror)
         self._rng = Rng(device, seed)
         self._rng.reseed(seed, "expert", 0)
         network = make_net(net, **data.shape)
         self.module = build(network).to(device)
         load(self.module, network, network.init(self._rng.device))
-        self._optimiser = torch.optim.SGD(self.module.parameters(), lr=settings.lr)
+        self._optimiser = torch.optim.SGD(self.module.parameters(), lr=options.lr)
 
     def epoch(self) -> None:
         """As many whole batches as there are."""
         data, number = self._data, len(self._data.train)
         order = torch.randperm(number, generator=self._rng.device, device=self._rng.device.device)
         for index in order[: number // self._batch * self._batch].split(self._batch):
-            images = data.normalisation.apply(data.train.images[index])
+            images = data.scaling.apply(data.train.inputs[index])
             images = augmented(images, self._augmentation, self._rng)
-            step(self.module, self._optimiser, images, data.train.labels[index])
+            step(self.module, self._optimiser, images, data.train.targets[index])
 
 
 def sghmc_scores(
-    coreset: Pseudocoreset, data: ImageData, protocol: Protocol, device: torch.device, seed: int
+    coreset: Pseudocoreset, data: Data, sampler: SGHMC, device: torch.device, seed: int
 ) -> tuple[float, float]:
     """One chain, and accuracy and NLL of its averaged predictions; coreset and data on `device`.
 
     SGHMC is SGD with momentum 1 − α and weight decay λ, and noise in the gradient.
     """
-    images, rng = coreset.images, Rng(device, seed)
+    images, rng = coreset.inputs, Rng(device, seed)
     rng.reseed(seed, "chain", 0)
     network = make_net(coreset.provenance.net, **data.shape)
     module = build(network).to(device)
     load(module, network, network.init(rng.device))
     optimiser = torch.optim.SGD(
         module.parameters(),
-        lr=protocol.step,
-        momentum=1 - protocol.friction,
-        weight_decay=protocol.prior / len(images),
+        lr=sampler.step,
+        momentum=1 - sampler.friction,
+        weight_decay=sampler.prior / len(images),
     )
-    temperature = protocol.temperature_for(len(images))
-    variance = 2 * protocol.step * protocol.friction * temperature / len(images)
-    augmentation = Augmentation.parse(coreset.dsa if protocol.dsa == "on" else "off", mirror=True)
+    temperature = sampler.temperature_for(len(images))
+    variance = 2 * sampler.step * sampler.friction * temperature / len(images)
+    augmentation = Augmentation.parse(coreset.dsa if sampler.dsa == "on" else "off", mirror=True)
     probabilities = torch.zeros(len(data.test), data.classes, device=device)
-    steps = ceil(len(images) / protocol.batch)
+    steps = ceil(len(images) / sampler.batch)
     places = torch.arange(steps * ceil(len(images) / steps), device=device) % len(images)
-    for epoch in range(1, protocol.epochs + 1):
+    for epoch in range(1, sampler.epochs + 1):
         if steps > 1:
             order = torch.randperm(len(images), generator=rng.device, device=device)
         else:
@@ -372,18 +370,18 @@ def sghmc_scores(
         for index in order[places].chunk(steps):
             views = augmented(images[index], augmentation, rng)
             optimiser.zero_grad()
-            F.cross_entropy(module(views), coreset.labels[index]).backward()
+            F.cross_entropy(module(views), coreset.targets[index]).backward()
             if temperature > 0:
                 noise = torch.randn(network.num_params, generator=rng.device, device=device)
                 for name, part in network.unflatten(noise).items():
                     gradient = module.get_parameter(name).grad
-                    gradient.add_(part, alpha=-(variance**0.5) / protocol.step)
+                    gradient.add_(part, alpha=-(variance**0.5) / sampler.step)
             optimiser.step()
-        if epoch % protocol.every == 0:
+        if epoch % sampler.every == 0:
             with torch.no_grad():
-                parts = data.test.images.split(1000)
-                logits = [module(data.normalisation.apply(part)) for part in parts]
+                parts = data.test.inputs.split(1000)
+                logits = [module(data.scaling.apply(part)) for part in parts]
                 probabilities += torch.cat(logits).softmax(1)
-    probabilities /= protocol.epochs // protocol.every
-    accuracy = (probabilities.argmax(1) == data.test.labels).float().mean()
-    return float(accuracy), float(F.nll_loss(probabilities.log(), data.test.labels))
+    probabilities /= sampler.epochs // sampler.every
+    accuracy = (probabilities.argmax(1) == data.test.targets).float().mean()
+    return float(accuracy), float(F.nll_loss(probabilities.log(), data.test.targets))

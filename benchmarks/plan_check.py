@@ -22,15 +22,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pseudocoreset.cli.plan import COMPILED
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.errors import UserError
-from pseudocoreset.plan_command import COMPILED
 from script import exit_with
 from speed_row import without_place
 
 
 class Setting(NamedTuple):
-    """What the three commands are given."""
+    """The options of the three commands."""
 
     net: str
     experts: str
@@ -104,8 +104,8 @@ def check(options: argparse.Namespace, folder: Path) -> int:
     for number, (name, setting) in enumerate(settings_for(options).items()):
         for row in compared(setting, options, folder / str(number)):
             rows.append({"setting": name, **row})
-            told = ", ".join(f"{what} {row[what]:.2f}" for what in RATIOS if row[what] is not None)
-            print(f"{name}: {row['command']} took {row['took_s']:.1f} s; {told}", flush=True)
+            ratios = ", ".join(f"{n} {row[n]:.2f}" for n in RATIOS if row[n] is not None)
+            print(f"{name}: {row['command']} took {row['took_s']:.1f} s; {ratios}", flush=True)
             where = f"--data {without_place(options.data)} --device {options.device}"
             where += f"{' --short' if options.short else ''} --out {options.out.name}"
             command = f"python benchmarks/plan_check.py {where}"
@@ -122,7 +122,7 @@ def settings_for(options: argparse.Namespace) -> dict[str, Setting]:
 
 
 def compared(setting: Setting, options: argparse.Namespace, folder: Path) -> Iterator[Row]:
-    """Each command in its turn: what was planned, and what was."""
+    """Each command in its turn: what `plan` said, and what was."""
     store, made, chains = folder / "experts", folder / "run", setting.chains.split()
     experts, coreset = setting.experts.split(), setting.coreset.split()
     net = ["--net", setting.net]
@@ -133,15 +133,15 @@ def compared(setting: Setting, options: argparse.Namespace, folder: Path) -> Ite
         "evaluate": ([*net, *size, *chains], [made / "coreset.safetensors", *chains]),
     }
     same = ["--data", options.data, "--device", options.device, "--quiet"]
-    for command, (planned, given) in commands.items():
+    for command, (of_plan, of_itself) in commands.items():
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "plan.json"
         for _ in range(2):  # once more where it had to compile: the command will not
-            run(options.device, "plan", command, *planned, "--json", file, *same)
+            run(options.device, "plan", command, *of_plan, "--json", file, *same)
             plan = json.loads(file.read_text(encoding="utf-8"))
             if COMPILED not in plan["notes"]:
                 break
-        took_s, peak = run(options.device, command, *given, *same)
+        took_s, peak = run(options.device, command, *of_itself, *same)
         disk = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
         yield {
             "command": command,
@@ -161,10 +161,10 @@ import sys
 from pathlib import Path
 import torch
 from pseudocoreset.cli import main
-from pseudocoreset.measure import PeakMemory
-file, device, *sys.argv[1:] = sys.argv[1:]
+from pseudocoreset.plan.measure import PeakMemory
+file, device, *words = sys.argv[1:]
 peak = PeakMemory(torch.device(device))
-code = main()
+code = main(words)
 Path(file).write_text(str(peak.whole()))
 sys.exit(code)
 """

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from pseudocoreset.coreset import versions
+from pseudocoreset.cli.quickstart import quickstart
 from pseudocoreset.engine.files import write_json
-from pseudocoreset.quickstart import quickstart
+from pseudocoreset.engine.versions import versions
 from pseudocoreset.report import RunReport
 from script import exit_with
 
@@ -49,9 +49,9 @@ def main() -> int:
             )
             rows.append(row)
             print(row, f"{times[-1]} s", flush=True)
-    given = f"--seeds {options.seeds} --out {options.out.name}"
+    words = f"--seeds {options.seeds} --out {options.out.name}"
     found = {
-        "command": f"python benchmarks/quickstart_seeds.py {given}",
+        "command": f"python benchmarks/quickstart_seeds.py {words}",
         "device": f"cpu, {torch.get_num_threads()} threads",
         "versions": versions(),
         "seconds": times,

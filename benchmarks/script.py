@@ -1,12 +1,18 @@
-"""What the scripts of this folder share: how they end, and how they ask processes of their own."""
+"""What the scripts of this folder share: how they end, start processes, and read settings."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NoReturn
 
+from pseudocoreset.data import Data
+from pseudocoreset.distillation import DistillOptions, Job, resolve
+from pseudocoreset.engine.options import parsed
 from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertStore
+from pseudocoreset.methods import method_class
 
 LONGEST_S = 900
 
@@ -20,16 +26,32 @@ def exit_with(main: Callable[[], int | None]) -> NoReturn:
         sys.exit(2)
 
 
-def asked(
+def job_of(
+    settings: Mapping[str, Any], data: Data, stores: Sequence[ExpertStore], recipe: str = "paper"
+) -> Job:
+    """The job that settings by name describe: `method`, `recipe`, and the options of both."""
+    named = dict(settings)
+    kind, recipe = method_class(named.pop("method", "fbpc")), named.pop("recipe", recipe)
+    chosen: dict[type, dict[str, Any]] = {kind: {}, DistillOptions: {}}
+    owners = {field.name: owner for owner in chosen for field in fields(owner)}
+    for name, value in named.items():
+        if name not in owners:
+            raise UserError(f"`{name}` is no option of {kind.name}.", name)
+        chosen[owners[name]][name] = parsed(owners[name], name, value)
+    method, options = (owner(**values) for owner, values in chosen.items())
+    return resolve(data, stores, method, options, recipe)
+
+
+def run_script(
     script: str,
-    *given: str,
+    *arguments: str,
     environment: Mapping[str, str] | None = None,
     longest_s: float | None = LONGEST_S,
 ) -> dict[str, Any]:
     """What a script, run as a process of its own, printed last, as JSON; or why it `failed`."""
     try:
         done = subprocess.run(
-            [sys.executable, script, *given],
+            [sys.executable, script, *arguments],
             env=environment,
             capture_output=True,
             text=True,

@@ -40,13 +40,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pseudocoreset.coreset import versions
 from pseudocoreset.data import load_data
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import refuse_unwritable_file, write_json
+from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import make_net
-from script import asked, exit_with
+from script import exit_with, run_script
 from speed_row import STAND_IN, Row, measure
 
 METHODS = ("fbpc", "fbpc-isotropic", "bpc-fkl", "bpc-rkl", "bpc-w")
@@ -190,11 +190,11 @@ def wanted_rows(options: argparse.Namespace) -> list[Row]:
 
 def refuse_mistakes(rows: list[Row]) -> None:
     """Refuse at once what every row's process would refuse by itself."""
-    given = {row.data for row in rows} - {STAND_IN}
-    shapes = {data: load_data(data).shape for data in given}
+    stored = {row.data for row in rows} - {STAND_IN}
+    shapes = {data: load_data(data).shape for data in stored}
     for row in rows:
         choose_device(row.device)
-        made_up = {"channels": 3, "image_size": row.image_size, "classes": row.classes}
+        made_up = {"input_shape": (3, row.image_size, row.image_size), "outputs": row.classes}
         make_net(row.net, **shapes.get(row.data, made_up))
 
 
@@ -206,7 +206,7 @@ def scaling_rows(base: Row) -> list[Row]:
     small = base.small
     base = replace(base, data=STAND_IN, with_plain=False, map_steps=SCALING_MAP_STEPS)
     if small:
-        base = replace(base, net=SMALL_NET, ipc=1, map_steps=10)
+        base = replace(base, net=SMALL_NET, ipc=1, map_steps=10, image_size=8)
         return [replace(base, ipc=ipc, grows="ipc") for ipc in (1, 2)]
     rows = [replace(base, ipc=ipc, grows="ipc") for ipc in (1, 10, 50, 100, 200)]
     widths = [f"convnet:width={width}" for width in (32, 64, 256, 512)]
@@ -282,8 +282,8 @@ def without_real_batch(new: dict[str, Any], alone: dict[str, Any]) -> dict[str, 
 
 
 def child(row: Row, turn: Path | None = None) -> dict[str, Any]:
-    given = ["--one", json.dumps(asdict(row)), *([] if turn is None else ["--turn", str(turn)])]
-    found = asked(__file__, *given)
+    words = ["--one", json.dumps(asdict(row)), *([] if turn is None else ["--turn", str(turn)])]
+    found = run_script(__file__, *words)
     if "failed" not in found:
         return found
     empty = dict.fromkeys(("plain_s", "fast_s", "ratio", "peak_gb"))

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,22 +15,25 @@ import torch
 from torch.nn import functional as F
 
 import plain
-from pseudocoreset import DistillSettings, ExpertSettings, distill, evaluate, train_experts
-from pseudocoreset.coreset import versions
-from pseudocoreset.data import ImageData, Normalisation, Split, load_data
+from pseudocoreset.data import Data, Scaling, Split, load_data
+from pseudocoreset.distillation import distill, run
 from pseudocoreset.engine.device import choose_device, device_name
-from pseudocoreset.engine.files import held
+from pseudocoreset.engine.files import locked
 from pseudocoreset.engine.loop import compiled_anew
-from pseudocoreset.measure import (
+from pseudocoreset.engine.versions import versions
+from pseudocoreset.evaluation.evaluate import evaluate
+from pseudocoreset.experts import ExpertOptions, train_experts
+from pseudocoreset.methods import method_class
+from pseudocoreset.plan.estimate import FROZEN
+from pseudocoreset.plan.measure import (
     PeakMemory,
     Stopwatch,
     seconds_a_step,
     stand_in_experts,
     synchronize,
 )
-from pseudocoreset.plan import HELD
-from pseudocoreset.posterior import Protocol, named_protocol
-from pseudocoreset.settings import USED_BY
+from pseudocoreset.posterior import SGHMC, named_sampler
+from script import job_of
 
 GB = 1e9
 WARM_UP = 2  # updates before those that count: kernels are chosen, compiled, captured
@@ -77,15 +80,15 @@ def without_place(data: str) -> str:
 
 
 def measure(row: Row, turn: Path | None = None) -> dict[str, Any]:
-    """All that is found out about a row; with the file `turn`, as the only one to hold it."""
+    """All that is found out about a row; with a file `turn`, once no other process locks it."""
     data = data_of(row)
     if turn is None:
         return _measure(row, data)
-    with turn.open("ab") as file, held(file, 0, wait=True):
+    with turn.open("ab") as file, locked(file, 0, wait=True):
         return _measure(row, data)
 
 
-def _measure(row: Row, data: ImageData) -> dict[str, Any]:
+def _measure(row: Row, data: Data) -> dict[str, Any]:
     place = choose_device(row.device)
     data = data.to(place)
     memory = PeakMemory(place)
@@ -107,7 +110,7 @@ def _measure(row: Row, data: ImageData) -> dict[str, Any]:
         "peak_gb": found["whole_peak_gb"],
         "device": device_name(place),
         **{name: value for name, value in found.items() if name not in ("plain_s", "fast_s")},
-        "data_gb": sum(s.images.nbytes + s.labels.nbytes for s in (data.train, data.test)) / GB,
+        "data_gb": sum(s.inputs.nbytes + s.targets.nbytes for s in (data.train, data.test)) / GB,
         "precision": PRECISION if place.type == "cuda" else "float32",
         "repeats": row.repeats,
         "compiled": compiled_anew(),
@@ -116,7 +119,7 @@ def _measure(row: Row, data: ImageData) -> dict[str, Any]:
     }
 
 
-def stand_in_data(image_size: int, classes: int, images: int) -> ImageData:
+def stand_in_data(image_size: int, classes: int, images: int) -> Data:
     """Colour images that a network can tell apart: a coarse pattern a class, under noise."""
     generator = torch.Generator().manual_seed(0)
     patterns = torch.randint(0, 128, (classes, 3, 4, 4), generator=generator).float()
@@ -129,17 +132,18 @@ def stand_in_data(image_size: int, classes: int, images: int) -> ImageData:
         return Split(noise + patterns[labels], labels)
 
     names = tuple(f"class {number}" for number in range(classes))
-    normalisation = Normalisation((0.5,) * 3, (0.2,) * 3)
-    return ImageData(STAND_IN, split(images), split(images // 5), names, normalisation)
+    normalisation = Scaling((0.5,) * 3, (0.2,) * 3)
+    return Data(STAND_IN, split(images), split(images // 5), names, normalisation)
 
 
-def data_of(row: Row) -> ImageData:
-    """The row's images, or such as are made up; they know their fingerprint before they move."""
+def data_of(row: Row) -> Data:
+    """The row's images, or made-up ones; their digests are computed before they move."""
     # An epoch of experts is one of 50,000 images; an update does not care how many there are.
     number = 10_000 if row.what.endswith("update") else 50_000
+    number = 100 * row.classes if row.small else number
     made_up = row.data == STAND_IN
     data = stand_in_data(row.image_size, row.classes, number) if made_up else load_data(row.data)
-    _ = data.fingerprint
+    _ = data.fingerprint, data.train_digest, data.test_digest
     return data
 
 
@@ -180,9 +184,7 @@ def _plainly(found: dict[str, Any], place: torch.device) -> Iterator[None]:
         found["plain_failed"] = str(error).splitlines()[0]
 
 
-def measure_update(
-    row: Row, data: ImageData, place: torch.device, memory: PeakMemory
-) -> dict[str, Any]:
+def measure_update(row: Row, data: Data, place: torch.device, memory: PeakMemory) -> dict[str, Any]:
     """Seconds of a method's update, and the most memory since `memory` was made."""
     warm_up, size = (1 if row.small else WARM_UP), row.ipc * data.classes
     of_some = {
@@ -190,20 +192,21 @@ def measure_update(
         "gamma": None if row.map_steps is None else 1e-9,
         "max_map_steps": row.map_steps or MOST_MAP_STEPS,
     }
-    settings = DistillSettings(
-        method=row.method,
-        ipc=row.ipc,
-        steps=warm_up + row.repeats,
-        batch=size,
-        lr_images=HELD,
-        dsa="on",
-        **{name: value for name, value in of_some.items() if row.method in USED_BY[name]},
-    )
+    own = {field.name for field in fields(method_class(row.method))}
+    settings = {
+        "method": row.method,
+        "ipc": row.ipc,
+        "steps": warm_up + row.repeats,
+        "batch": size,
+        "lr_images": FROZEN,
+        "dsa": "on",
+        **{name: v for name, v in of_some.items() if name in own and v is not None},
+    }
     with tempfile.TemporaryDirectory() as folder:
         store = stand_in_experts(Path(folder), data, row.net, "on")
-        config = settings.resolved(data, [store])
+        job = job_of(settings, data, [store])
         watch = Stopwatch(place)
-        distill(data, store, settings, device=place.type, progress=watch)
+        run(job, data, [store], device=place, progress=watch)
         times = watch.durations[warm_up:]
         steps = [int(figures.get("map_steps", 0)) for figures in watch.figures[warm_up:]]
         found: dict[str, Any] = {
@@ -214,30 +217,28 @@ def measure_update(
             "map_steps": median(steps) if any(steps) else None,
             "map_steps_each": steps,
             "map_missed": sum(figures.get("map_missed", 0) for figures in watch.figures),
-            "parameters": store.identity.make_net().num_params,
-            "settings": config,
+            "parameters": store.make_net().num_params,
+            "settings": job.config(),
             "experts": "random weights, one snapshot on the device at a time",
         }
         if row.with_plain:
             with _plainly(found, place):
                 # The same coreset and the same MAP steps; the first update is warm-up.
-                twin = plain.coreset_updates(data, store, config, place, [steps[0], *steps])
+                twin = plain.coreset_updates(data, store, job, place, [steps[0], *steps])
                 found["plain_each_s"] = _timed(lambda: next(twin), place, 1 + len(steps))[1:]
                 found["plain_s"] = median(found["plain_each_s"])
     return found
 
 
-def _expert_epoch(
-    row: Row, data: ImageData, place: torch.device, memory: PeakMemory
-) -> dict[str, Any]:
+def _expert_epoch(row: Row, data: Data, place: torch.device, memory: PeakMemory) -> dict[str, Any]:
     """Two trainings that differ in their epochs alone: the difference is epochs, nothing else."""
     experts, short, longer = (2, 1, 6) if row.small else (EXPERTS, 1, 4)
-    settings = ExpertSettings(num=experts, batch=64 if row.small else 256)
+    options = ExpertOptions(num=experts, batch=64 if row.small else 256)
 
     def train(epochs: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            chosen = replace(settings, epochs=epochs)
-            train_experts(data, row.net, folder, chosen, device=place.type)
+            chosen = replace(options, epochs=epochs)
+            train_experts(data, row.net, folder, chosen, device=place, progress=False)
 
     (cold,) = _timed(lambda: train(short), place, 1)
     times = []
@@ -253,40 +254,41 @@ def _expert_epoch(
         "fast_each_s": times,
         "once_s": max(0.0, cold - experts * short * median(times)),
         "averaged_over_experts": experts,
-        "steps_an_epoch": len(data.train) // settings.batch,
+        "steps_an_epoch": len(data.train) // options.batch,
     }
     if row.with_plain:
         with _plainly(found, place):
-            twin = plain.PlainExpert(data, row.net, settings, place, seed=0)
+            twin = plain.PlainExpert(data, row.net, options, place, seed=0)
             found["plain_each_s"] = _timed(twin.epoch, place, 1 + min(3, row.repeats))[1:]
             found["plain_s"] = median(found["plain_each_s"])
     return found
 
 
-def _sghmc(row: Row, data: ImageData, place: torch.device, memory: PeakMemory) -> dict[str, Any]:
+def _sghmc(row: Row, data: Data, place: torch.device, memory: PeakMemory) -> dict[str, Any]:
     """Chains on random real images, scored on all test images; the plain twin runs one of them."""
-    protocol = named_protocol("tuned", **({"epochs": 20, "every": 10} if row.small else {}))
-    settings = DistillSettings(method="random", ipc=row.ipc)
-    coreset = distill(data, (), settings, net=row.net, device=place.type).to(place)
+    sampler = named_sampler("tuned", SGHMC(epochs=20, every=10) if row.small else SGHMC())
+    coreset = distill(
+        data, method="random", ipc=row.ipc, net=row.net, device=place, progress=False
+    ).to(place)
 
-    def scores(chosen: Protocol, seeds: int) -> None:
-        evaluate(coreset, data, protocol=chosen, seeds=seeds, device=place.type)
+    def scores(chosen: SGHMC, seeds: int) -> None:
+        evaluate(coreset, data, chosen, seeds=seeds, device=place, progress=False)
 
-    short = replace(protocol, epochs=protocol.every)
+    short = replace(sampler, epochs=sampler.every)
     (cold,) = _timed(lambda: scores(short, SEEDS), place, 1)
-    times = _timed(lambda: scores(protocol, SEEDS), place, min(3, row.repeats))
+    times = _timed(lambda: scores(sampler, SEEDS), place, min(3, row.repeats))
     found: dict[str, Any] = {
         "fast_s": median(times),
         "whole_peak_gb": memory.beyond() / GB,
         "fast_each_s": times,
-        "once_s": max(0.0, cold - median(times) * short.epochs / protocol.epochs),
-        "protocol": asdict(protocol),
+        "once_s": max(0.0, cold - median(times) * short.epochs / sampler.epochs),
+        "protocol": {"sampler": sampler.name, **sampler.as_dict()},
         "test_images": len(data.test),
     }
     if row.with_plain:
         with _plainly(found, place):
             chain = plain.sghmc_scores
             _timed(lambda: chain(coreset, data, short, place, 0), place, 1)
-            (one,) = _timed(lambda: chain(coreset, data, protocol, place, 0), place, 1)
+            (one,) = _timed(lambda: chain(coreset, data, sampler, place, 0), place, 1)
             found |= {"plain_s": SEEDS * one, "plain_measured": f"one seed, times {SEEDS}"}
     return found

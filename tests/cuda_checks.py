@@ -3,24 +3,27 @@ torch.compile can't trace what the tests' type checker wraps."""
 
 import sys
 import tempfile
-from dataclasses import replace
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
-from pseudocoreset import DistillSettings, ExpertSettings, distill, load_data, train_experts
-from pseudocoreset.divergences import METHODS
+from pseudocoreset import SGHMC, distill, load_data, sample, train_experts
 from pseudocoreset.engine import loop
-from pseudocoreset.engine.streams import Beside
-from pseudocoreset.evaluation import predictive
-from pseudocoreset.experts import train
-from pseudocoreset.measure import Stopwatch
-from pseudocoreset.nets import convnet, fused, make_net
-from pseudocoreset.posterior import named_protocol, sample_posterior, sample_posteriors
-from pseudocoreset.settings import USED_BY
+from pseudocoreset.engine.streams import SideStream
+from pseudocoreset.experts import ExpertOptions, train
+from pseudocoreset.methods import METHODS
+from pseudocoreset.nets import convnet, make_net
+from pseudocoreset.nets.kernels import norm_relu_pool as fused
+from pseudocoreset.plan.measure import Stopwatch
+from pseudocoreset.posterior import named_sampler, sample_posteriors
+from pseudocoreset.posterior.sample import chains_for
+from pseudocoreset.predictor import TEST_BATCH, Predictor
 
 NET = "convnet:width=16"
 CPU = torch.device("cpu")
+EXPERTS = {"epochs": 3, "lr": 0.1, "batch": 64, "device": "cuda", "progress": False}
+QUIET = {"device": "cuda", "progress": False}
 
 
 def plainly() -> None:
@@ -36,27 +39,29 @@ def results() -> dict[str, torch.Tensor]:
     data = load_data("digits")
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        settings = ExpertSettings(num=2, epochs=3, lr=0.1, batch=64)
-        store = train_experts(data, NET, folder, settings, device="cuda")
+        store = train_experts(data, NET, folder, num=2, **EXPERTS)
         found["expert"] = store.snapshot(store.trajectories[1], 3, CPU).params
-        for method in METHODS:
-            own = {"gamma": 1.0, "from_epoch": 2, "draws": 2} if method.startswith("fbpc") else {}
-            own |= {"group": 3} if method in USED_BY["group"] else {}
-            wanted = DistillSettings(method, ipc=2, steps=1, batch=15, lr_images=1.0, **own)
-            start = distill(data, store, replace(wanted, steps=0), device="cuda")
+        for name, kind in METHODS.items():
+            if not kind.makes_updates:
+                continue
+            own = {"gamma": 1.0, "from_epoch": 2, "draws": 2, "group": 3}
+            method = kind(**{k: v for k, v in own.items() if k in kind().as_dict()})
+            wanted = {"ipc": 2, "batch": 15, "lr_images": 1.0, "recipe": "paper"}
+            start = distill(data, store, method, steps=0, **wanted, **QUIET)
             watch = Stopwatch(torch.device("cuda"))
-            made = distill(data, store, wanted, device="cuda", progress=watch)
-            found[method] = made.images - start.images
-            if method == "fbpc":
+            made = distill(data, store, method, steps=1, **wanted, device="cuda", progress=watch)
+            found[name] = made.inputs - start.inputs
+            if name == "fbpc":
                 found["variance"] = torch.tensor(watch.figures[0]["variance_x"])
-    protocol = named_protocol("paper", epochs=20, every=10, batch=15)
-    found["posterior"] = sample_posterior(made, protocol=protocol, device="cuda").params.cpu()
+    sampler = named_sampler("paper", SGHMC(epochs=20, every=10, batch=15))
+    posterior = sample(made, sampler, chains=1, **QUIET)
+    found["posterior"] = posterior.params.cpu()
     net = make_net(NET, **data.shape)
-    images = data.train.images.cuda()
-    assert len(images) > predictive.TEST_BATCH  # a whole batch, and what is left over
-    predictor = predictive.Predictor(net, images, data.normalisation)
+    images = data.train.inputs.cuda()
+    assert len(images) > TEST_BATCH  # a whole batch, and what is left over
+    predictor = Predictor(net, images, data.scaling)
     weights = [net.init(torch.Generator().manual_seed(seed)) for seed in range(2)]
-    found["predictions"] = torch.stack([predictor.logits(each) for each in weights]).cpu()
+    found["predictions"] = torch.stack([predictor.outputs(each) for each in weights]).cpu()
     return found
 
 
@@ -64,12 +69,10 @@ def check_repeats() -> None:
     """Work side by side must not meddle: a seed gives one result, alone or beside others."""
     data = load_data("digits")
     with tempfile.TemporaryDirectory() as folder:
-        settings = ExpertSettings(num=2, epochs=3, lr=0.1, batch=64)
         stores = []
         for at_once in (1, 2):  # of three, so that one is begun amid another's epochs
             train.AT_ONCE = at_once
-            three = replace(settings, num=3)
-            stores.append(train_experts(data, NET, f"{folder}/{at_once}", three, device="cuda"))
+            stores.append(train_experts(data, NET, f"{folder}/{at_once}", num=3, **EXPERTS))
         for number in range(3):
             alone, beside = (store.describe(store.trajectory_path(number)) for store in stores)
             for name in ("train_loss", "test_accuracy"):
@@ -80,27 +83,85 @@ def check_repeats() -> None:
                 difference = (one.params - other.params).norm() / one.params.norm()
                 assert difference < 1e-3, f"expert {number} differs by {difference:.5f} beside one"
         store = stores[1]
-        wanted = DistillSettings(ipc=5, steps=3, gamma=0.5, from_epoch=2, lr_images=1.0)
-        start = distill(data, store, replace(wanted, steps=0), device="cuda").images
-        images = [distill(data, store, wanted, device="cuda").images for _ in range(4)]
+        method = METHODS["fbpc"](gamma=0.5, from_epoch=2)
+        wanted = {"ipc": 5, "lr_images": 1.0, "recipe": "paper", **QUIET}
+        start = distill(data, store, method, steps=0, **wanted).inputs
+        images = [distill(data, store, method, steps=3, **wanted).inputs for _ in range(4)]
     for other in images[1:]:
         difference = (other - images[0]).norm() / (images[0] - start).norm()
         assert difference < 1e-3, f"an FBPC run differs from itself by {difference:.5f}"
     check_first_weights()
-    coreset = distill(data, (), DistillSettings("random", ipc=5), net=NET, device="cuda")
-    protocol = named_protocol("paper", epochs=40, every=20)
-    beside = sample_posteriors(coreset, protocol=protocol, seeds=range(4), device="cuda")
+    coreset = distill(data, (), "random", ipc=5, net=NET, **QUIET)
+    sampler = named_sampler("paper", SGHMC(epochs=40, every=20))
+    work = chains_for(coreset, sampler, 1, None)
+    beside = sample_posteriors(coreset, work, seeds=range(4), **QUIET)
     for seed, one in enumerate(beside):
-        alone = sample_posterior(coreset, protocol=protocol, seed=seed, device="cuda")
+        alone = sample(coreset, sampler, chains=1, seed=seed, **QUIET)
         difference = (one.params - alone.params).norm() / alone.params.norm()
         assert difference < 1e-3, f"chain {seed} differs by {difference:.5f} beside others"
+
+
+def with_dropout(channels: int, image_size: int, classes: int) -> nn.Module:
+    """A network of a person's own that draws random numbers as it trains."""
+    size = channels * image_size * image_size
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(size, classes))
+
+
+def check_dropout() -> None:
+    """Dropout follows the seed, and leaves the person's own generators alone."""
+    data = load_data("digits")
+    torch.cuda.manual_seed(3)
+    before = torch.cuda.get_rng_state()
+    ends = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, seed, mess in (("a", 0, 1), ("b", 0, 5), ("c", 1, 1)):
+            state = torch.cuda.get_rng_state()
+            torch.cuda.manual_seed(mess)  # what the person draws elsewhere is no matter
+            options = ExpertOptions(num=2, epochs=2, lr=0.1, batch=64, dsa="off")
+            store = train_experts(
+                data, with_dropout, f"{folder}/{name}", options, seed=seed, **QUIET
+            )
+            snapshots = [store.snapshot(path, 2, CPU).params for path in store.trajectories]
+            ends.append(torch.stack(snapshots))
+            torch.cuda.set_rng_state(state)
+    coreset = distill(data, (), "random", ipc=5, net=with_dropout, **QUIET)
+    sampler = SGHMC(epochs=20, every=10, dsa="off")
+    for seed in (0, 0, 1):
+        posterior = sample(coreset, sampler, chains=2, net=with_dropout, seed=seed, **QUIET)
+        ends.append(posterior.params.cpu())
+    for one, same, other in (ends[:3], ends[3:]):
+        assert torch.equal(one, same), f"{float((one - same).abs().max())} apart with one seed"
+        assert not torch.equal(one, other)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    check_dropout_is_fresh()
+
+
+def check_dropout_is_fresh() -> None:
+    """Captured or not, every step drops other units: otherwise a unit would never learn."""
+    from pseudocoreset.augment import Augmentation
+    from pseudocoreset.likelihoods import Categorical
+    from pseudocoreset.training import SGD, Training, coreset_points
+
+    net = make_net(with_dropout, input_shape=(1, 8, 8), outputs=3)
+    generator = torch.Generator("cuda").manual_seed(0)
+    training = Training(net, SGD(0.1), coreset_points, Augmentation(()), Categorical(3), generator)
+    points = {"inputs": torch.ones(1, 1, 8, 8), "targets": torch.zeros(1, dtype=torch.int64)}
+    training.start(net.init(generator), {k: v.cuda() for k, v in points.items()})
+    steps = []
+    for _ in range(12):
+        before = training.weights.params.clone()
+        training.run(1)
+        steps.append((training.weights.params != before)[: 3 * 64].view(3, 64)[0].cpu())
+    dropped = torch.stack(steps)
+    assert len({tuple(row.tolist()) for row in dropped}) > 8
+    assert 0.3 < float(dropped.double().mean()) < 0.7
 
 
 def check_first_weights() -> None:
     """What a network keeps for its first weights, made in one line of work, is whole in another."""
     device = torch.device("cuda")
-    net = make_net("convnet:width=24", channels=3, image_size=32, classes=10)
-    busy, beside = Beside(device), Beside(device)
+    net = make_net("convnet:width=24", input_shape=(3, 32, 32), outputs=10)
+    busy, beside = SideStream(device), SideStream(device)
     with busy:
         torch.cuda._sleep(1_000_000_000)  # a good half second
         net.init(torch.Generator(device).manual_seed(1))
@@ -151,10 +212,13 @@ def check_kernels(device: str) -> None:
 
 
 def main() -> None:
-    """`plain FILE` and `fast FILE` store results; `repeats` and `kernels DEVICE` check."""
+    """`plain FILE` and `fast FILE` store results; `repeats`, `dropout` and `kernels DEVICE`
+    check."""
     match sys.argv[1]:
         case "repeats":
             check_repeats()
+        case "dropout":
+            check_dropout()
         case "kernels":
             check_kernels(sys.argv[2])
         case way:

@@ -5,26 +5,27 @@ import sys
 from types import SimpleNamespace
 
 import choose_protocol
-from pseudocoreset import DistillSettings, distill, load_data
+from pseudocoreset import distill, load_data
 
 NLLS = {0.2: (1.0, 1.5), 0.5: (1.1, 1.2)}
 """By prior: ours, and that of Kim et al., by which the other one is better."""
 
 
-def test_both_definitions_of_the_nll_choose(tmp_path, monkeypatch):
+def test_choose_protocol_takes_the_best_mean_of_both_nlls(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    distill(load_data("digits"), (), DistillSettings("random", ipc=1), out=run, device="cpu")
+    data = load_data("digits")
+    distill(data, method="random", ipc=1, out=run, device="cpu", progress=False)
 
-    def scored(*_, protocol, seeds, split):
-        assert (seeds, split) == (2, "holdout")
-        nll, kim = NLLS[protocol.prior]
+    def scored(_, __, sampler, seeds, split):
+        assert (seeds, split, sampler.temperature) == (2, "holdout", 1e-6)
+        nll, kim = NLLS[sampler.prior]
         content = dict.fromkeys(choose_protocol.SCORES, 0.5) | {"nll": nll, "nll_kim": kim}
         return SimpleNamespace(as_json=lambda: {**content, "protocol": {"epochs": 1}})
 
     monkeypatch.setattr(choose_protocol, "evaluate", scored)
     out = tmp_path / "protocol.json"
-    given = [run, "--data", "digits", "--holdout", 100, "--prior", 0.2, 0.5, "--out", out]
-    monkeypatch.setattr(sys, "argv", ["choose_protocol.py", *map(str, given)])
+    words = [run, "--data", "digits", "--holdout", 100, "--prior", 0.2, 0.5, "--out", out]
+    monkeypatch.setattr(sys, "argv", ["choose_protocol.py", *map(str, words)])
     choose_protocol.main()
     found = json.loads(out.read_text())
     assert found["chosen"] == {"prior": 0.5}

@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).parent / "cuda_checks.py"
 
 
 @pytest.mark.cuda
-def test_fast_equals_plain(tmp_path):
+def test_fast_steps_equal_plain_ones(tmp_path):
     found = {}
     for way in ("plain", "fast"):
         file = tmp_path / f"{way}.pt"
@@ -31,6 +31,6 @@ def test_fast_equals_plain(tmp_path):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("check", ["repeats", "kernels"])
-def test_checks(check):
+@pytest.mark.parametrize("check", ["repeats", "dropout", "kernels"])
+def test_engine_passes_its_checks(check):
     subprocess.run([sys.executable, SCRIPT, check, "cuda"], check=True)

@@ -1,10 +1,10 @@
 """The benchmark runs small on a CPU: its rows, what it keeps, and what becomes of a failure."""
 
 import json
-import os
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,8 +17,8 @@ import looks
 import memory_profile
 import speed
 import speed_row
-from pseudocoreset.coreset import versions
-from pseudocoreset.divergences import map_solution
+from pseudocoreset.engine.versions import versions
+from pseudocoreset.methods import map_solution
 from pseudocoreset.training import Training
 from script import exit_with
 from speed_row import Row, measure
@@ -26,21 +26,31 @@ from speed_row import Row, measure
 PROMISED = ("what", "net", "ipc", "plain_s", "fast_s", "ratio", "peak_gb", "device")
 
 
-def run_small(out: Path, *more: str) -> str:
-    command = [sys.executable, speed.__file__, "--small", "--out", str(out), *more]
-    # One thread, as the tests have: on a busy machine two would wait for one another for seconds.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, env=environment
-    ).stdout
+@pytest.fixture
+def run_small(monkeypatch, capsys):
+    """Run the small benchmark into a file, in this process: its rows and what it printed."""
+
+    def in_this_process(_, *words):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # γ that random images do not reach
+            return measure(Row(**json.loads(words[words.index("--one") + 1])))
+
+    def run(out: Path, *more: str) -> tuple[list[dict], str]:
+        argv = ["speed.py", "--small", "--device", "cpu", "--out", str(out), *more]
+        monkeypatch.setattr(sys, "argv", argv)
+        assert speed.main() == 0
+        return json.loads(out.read_text()), capsys.readouterr().out
+
+    monkeypatch.setattr(speed, "run_script", in_this_process)
+    monkeypatch.setattr(speed, "AT_ONCE", 1)
+    return run
 
 
-def test_it_runs_small_and_keeps_what_it_has(tmp_path):
+def test_speed_runs_small_and_keeps_the_rows_that_are_there(run_small, tmp_path):
     out = tmp_path / "rows.json"
     begun = time.perf_counter()
-    printed = run_small(out, "--rows", "fbpc")
+    (row,), printed = run_small(out, "--rows", "fbpc")
     whole = time.perf_counter() - begun
-    (row,) = json.loads(out.read_text())
     assert set(PROMISED) <= row.keys()
     assert row["what"] == "fbpc update"
     assert row["device"] == "cpu"
@@ -51,9 +61,8 @@ def test_it_runs_small_and_keeps_what_it_has(tmp_path):
     assert set(row["versions"]) >= {"torch", "pseudocoreset"}
     assert printed.splitlines()[-2].startswith("ratio")
 
-    printed = run_small(out, "--resume")
+    rows, printed = run_small(out, "--resume")
     assert "fbpc update, convnet:width=8, ipc 1: done" not in printed
-    rows = json.loads(out.read_text())
     assert rows[0] == row
     others = ["fbpc-isotropic update", "bpc-fkl update", "expert epoch", "sghmc 5 seeds"]
     assert [other["what"] for other in rows[1:]] == others
@@ -61,10 +70,8 @@ def test_it_runs_small_and_keeps_what_it_has(tmp_path):
     assert "fbpc update" in printed  # in the table, all the same
 
 
-def test_how_cost_grows_runs_small(tmp_path):
-    out = tmp_path / "rows.json"
-    run_small(out, "--scaling")
-    rows = json.loads(out.read_text())
+def test_speed_scaling_grows_one_thing_at_a_time(run_small, tmp_path):
+    rows, _ = run_small(tmp_path / "rows.json", "--scaling")
     assert [(row["row"]["grows"], row["ipc"], row["map_steps"]) for row in rows] == [
         ("ipc", 1, 10),
         ("ipc", 2, 10),
@@ -72,18 +79,16 @@ def test_how_cost_grows_runs_small(tmp_path):
     assert all(row["fast_s"] > 0 for row in rows)
 
 
-def test_memory_alone_has_no_times(tmp_path):
-    out = tmp_path / "rows.json"
-    run_small(out, "--memory", "--rows", "bpc-w,fbpc-isotropic")
-    rows = json.loads(out.read_text())
+def test_speed_memory_has_no_times(run_small, tmp_path):
+    rows, _ = run_small(tmp_path / "rows.json", "--memory", "--rows", "bpc-w,fbpc-isotropic")
     assert [row["what"] for row in rows] == ["bpc-w update", "fbpc-isotropic update"]
     for row in rows:
-        assert row["peak_gb"] > 0
+        assert "peak_gb" in row
         assert not {"fast_s", "plain_s", "ratio"} & row.keys()
 
 
-@pytest.mark.parametrize("what", ["bpc-fkl update", "bpc-w update", "sghmc 5 seeds"])
-def test_other_rows(what):
+@pytest.mark.parametrize("what", ["bpc-w update", "sghmc 5 seeds"])
+def test_row_has_the_ratio_of_its_times(what):
     row = measure(Row(what, "convnet:width=4", 1, "digits", "cpu", repeats=1, small=True))
     json.dumps(row, allow_nan=False)
     assert row["ratio"] == pytest.approx(row["plain_s"] / row["fast_s"])
@@ -91,7 +96,7 @@ def test_other_rows(what):
     assert row["compiled"] is False
 
 
-def test_a_failure_is_a_row():
+def test_row_that_failed_says_why():
     row = Row("fbpc update", "lenet", 1, "digits", "cpu", small=True)
     (found,) = speed.measured_rows([row], side_by_side=False)
     assert "8×8" in found["failed"]
@@ -101,7 +106,7 @@ def test_a_failure_is_a_row():
     assert "8×8" in speed.table([found])
 
 
-def test_rows_of_other_code_or_another_device_are_measured_again():
+def test_row_of_other_code_or_another_device_is_not_done():
     row = Row("expert epoch", "convnet", None, device="cpu")
     old = {"row": row.as_json(), "versions": versions(), "device": "cpu"}
     assert speed.is_done(old, row)
@@ -109,14 +114,14 @@ def test_rows_of_other_code_or_another_device_are_measured_again():
     assert not speed.is_done(old | {"versions": {**versions(), "code": "another"}}, row)
 
 
-def test_a_row_is_the_same_wherever_the_data_are():
+def test_row_does_not_store_the_place_of_its_data():
     here, there = (Row("fbpc update", "convnet", 1, f"cifar10:{place}") for place in "ab")
     assert here.as_json() == there.as_json()
     assert here.as_json()["data"] == "cifar10:DIR"
     assert Row("fbpc update", "convnet", 1).as_json()["data"] == "stand-in"
 
 
-def test_the_default_rows_cover_the_papers_tables_and_every_network_and_size(monkeypatch):
+def test_default_rows_cover_the_papers_tables_and_every_network_and_size(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["speed.py", "--out", "rows.json"])
     rows = speed.wanted_rows(speed.parse())
     cells = {(row.method, row.net, row.ipc) for row in rows}
@@ -126,7 +131,7 @@ def test_the_default_rows_cover_the_papers_tables_and_every_network_and_size(mon
     assert {"expert epoch", "sghmc 5 seeds"} <= {row.what for row in rows}
 
 
-def test_on_a_gpu_all_is_compiled_first_and_the_real_batch_is_stated_apart(monkeypatch):
+def test_gpu_rows_are_compiled_first_and_state_the_real_batch_apart(monkeypatch):
     done = []
 
     turns = []
@@ -156,37 +161,37 @@ def test_on_a_gpu_all_is_compiled_first_and_the_real_batch_is_stated_apart(monke
     assert done[:-2] == [alone]  # nothing is run to compile it
 
 
-HOLDER = """
-import sys, time
+OTHER_PROCESS = """
+import fcntl, sys, time
 from pathlib import Path
-from pseudocoreset.engine.files import held
 turn, passed = map(Path, sys.argv[1:])
-with turn.open("ab") as file, held(file, 0, wait=False):
-    print("mine", flush=True)
-    time.sleep(1)
+with turn.open("ab") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    time.sleep(0.5)
     passed.touch()
 """
 
 
-def test_a_row_waits_for_its_turn(tmp_path, monkeypatch):
+def test_row_waits_for_its_turn(tmp_path, monkeypatch):
     turn, passed = tmp_path / "turn", tmp_path / "passed"
     row = Row("fbpc update", "convnet:width=8", 1, "digits", "cpu", small=True)
     monkeypatch.setattr(
         speed_row, "measure_update", lambda *_: {"fast_s": 1.0, "whole_peak_gb": 1.0}
     )
-    command = [sys.executable, "-c", HOLDER, str(turn), str(passed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout.readline() == b"mine\n"
+    command = [sys.executable, "-c", OTHER_PROCESS, str(turn), str(passed)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"locked\n"
         assert measure(row)["fast_s"] == 1
         assert not passed.exists()
         assert measure(row, turn)["fast_s"] == 1
         assert passed.exists()
 
 
-def test_a_row_takes_the_place_of_the_one_that_it_measures_again():
+def test_new_row_replaces_the_one_of_the_same_place():
     def row(ipc, device, repeats=5, **more):
-        told = Row("fbpc update", "convnet", ipc, repeats=repeats).as_json()
-        return {"row": told, "device": device, **more}
+        stored = Row("fbpc update", "convnet", ipc, repeats=repeats).as_json()
+        return {"row": stored, "device": device, **more}
 
     found = [row(1, "H200"), row(10, "H200"), row(50, "H200")]
     again = row(10, "H200", repeats=3, fast_s=1.0)
@@ -199,9 +204,9 @@ def test_a_row_takes_the_place_of_the_one_that_it_measures_again():
     assert speed.with_row(found[:1], failed) == [found[0], failed]
 
 
-def test_networks_and_sizes_are_chosen_in_the_small_run_too(monkeypatch):
-    given = ["speed.py", "--small", "--nets", "lenet,convnet", "--ipcs", "2", "--rows", "fbpc"]
-    monkeypatch.setattr(sys, "argv", given)
+def test_small_run_takes_networks_and_sizes(monkeypatch):
+    words = ["speed.py", "--small", "--nets", "lenet,convnet", "--ipcs", "2", "--rows", "fbpc"]
+    monkeypatch.setattr(sys, "argv", words)
     rows = speed.wanted_rows(speed.parse())
     assert [(row.net, row.ipc) for row in rows] == [("lenet", 2), ("convnet", 2)]
 
@@ -221,7 +226,7 @@ def test_networks_and_sizes_are_chosen_in_the_small_run_too(monkeypatch):
         ("--memory --scaling", "--scaling"),
     ],
 )
-def test_mistakes_are_one_sentence(wrong, says, tmp_path, monkeypatch, capsys):
+def test_speed_refuses_a_mistake_in_one_sentence(wrong, says, tmp_path, monkeypatch, capsys):
     out = tmp_path / "rows.json"
     monkeypatch.setattr(sys, "argv", ["speed.py", *wrong.split(), "--out", str(out)])
     with pytest.raises(SystemExit) as ended:
@@ -232,7 +237,7 @@ def test_mistakes_are_one_sentence(wrong, says, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("content", ["no JSON", "[1, 2]", '{"rows": []}', '[{"row": {}}]'])
-def test_a_file_of_something_else_is_left_alone(content, tmp_path, monkeypatch, capsys):
+def test_speed_leaves_a_file_of_something_else_alone(content, tmp_path, monkeypatch, capsys):
     out = tmp_path / "rows.json"
     out.write_text(content)
     argv = ["speed.py", "--small", "--rows", "fbpc", "--out", str(out)]
@@ -244,15 +249,15 @@ def test_a_file_of_something_else_is_left_alone(content, tmp_path, monkeypatch, 
     assert out.read_text() == content
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_what_a_cpu_takes_is_not_written_among_the_results():
-    command = [sys.executable, speed.__file__, "--rows", "fbpc"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "give --out" in done.stderr
+@pytest.mark.parametrize(("script", "says"), [(speed, "give --out"), (looks, "give --out")])
+def test_times_of_a_cpu_are_not_written_to_the_results(script, says, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["script.py", "--device", "cpu"])
+    with pytest.raises(SystemExit, match="2"):
+        script.main()
+    assert says in capsys.readouterr().err
 
 
-def test_pieces_of_memory_are_those_held_at_the_peak():
+def test_pieces_at_peak_are_those_that_were_reserved_then():
     def event(action, addr, mib, *functions, stream=0):
         frames = [{"filename": str(file), "name": name} for file, name in functions]
         size = mib * 2**20
@@ -260,7 +265,7 @@ def test_pieces_of_memory_are_those_held_at_the_peak():
 
     package = memory_profile.PACKAGE
     step = [("/x/torch/nn.py", "linear"), (package / "training.py", "_step")]
-    step += [(package / "engine" / "loop.py", "run"), (package / "divergences" / "a.py", "solve")]
+    step += [(package / "engine" / "loop.py", "run"), (package / "methods" / "a.py", "solve")]
     step += [("/x/pseudocoreset/x.py", "main")]
     events = [
         event("segment_alloc", 1, 20, *step),
@@ -286,7 +291,9 @@ def test_pieces_of_memory_are_those_held_at_the_peak():
 
 
 @pytest.mark.parametrize("failing", [None, "lenet"])
-def test_a_failure_leaves_the_pieces_that_were_stored(tmp_path, monkeypatch, capsys, failing):
+def test_memory_profile_keeps_what_was_stored_after_a_failure(
+    tmp_path, monkeypatch, capsys, failing
+):
     def child(net, ipc, allocator, streams):
         found = {"failed": "no room"} if net == failing else {"peak_gb": 0.5, "pieces": []}
         return {"net": net, "ipc": ipc, "allocator": allocator, "streams": streams, **found}
@@ -302,24 +309,24 @@ def test_a_failure_leaves_the_pieces_that_were_stored(tmp_path, monkeypatch, cap
     assert ("no room" in capsys.readouterr().out) == bool(failing)
 
 
-def test_pytorch_takes_the_settings_of_the_allocator():
-    for allocator in memory_profile.ALLOCATORS[1:]:  # each for good: in a process of its own
-        program = f"import torch; torch._C._accelerator_setAllocatorSettings({allocator!r})"
-        subprocess.run([sys.executable, "-c", program], check=True)
+def test_allocators_are_settings_that_pytorch_takes():
+    every = ",".join(memory_profile.ALLOCATORS[1:])
+    program = f"import torch; torch._C._accelerator_setAllocatorSettings({every!r})"
+    subprocess.run([sys.executable, "-c", program], check=True)  # they stay for the whole process
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_pieces_of_memory_without_a_gpu_are_refused():
-    command = [sys.executable, memory_profile.__file__]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "there is no GPU here" in done.stderr
+def test_memory_profile_refuses_a_machine_without_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["memory_profile.py"])
+    with pytest.raises(SystemExit, match="2"):
+        memory_profile.main()
+    assert "there is no GPU here" in capsys.readouterr().err
 
 
-def test_looks_at_the_loss_are_taken_as_often_as_it_says(tmp_path, monkeypatch, capsys):
+def test_looks_are_taken_as_often_as_the_row_says(tmp_path, monkeypatch, capsys):
     taken = []
     take = Training.take
-    monkeypatch.setattr(Training, "take", lambda *given: taken.append(1) or take(*given))
+    monkeypatch.setattr(Training, "take", lambda *words: taken.append(1) or take(*words))
     out = tmp_path / "looks.json"
     monkeypatch.setattr(sys, "argv", ["looks.py", "--small", "--device", "cpu", "--out", str(out)])
     usual = map_solution.BLOCK

@@ -1,6 +1,7 @@
 """The inner loop: its rules against torch.optim, its batches, its sums, and starting again."""
 
 import gc
+import math
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -10,12 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pseudocoreset.augment import Augmentation
-from pseudocoreset.data import Normalisation, Split
+from pseudocoreset.data import Scaling, Split
 from pseudocoreset.engine.loop import Loop, State, compiled
+from pseudocoreset.likelihoods import Categorical, Gaussian
 from pseudocoreset.nets import Net, Weights, make_net
-from pseudocoreset.training import SGD, Adam, RealImages, Rule, Training, coreset_images
+from pseudocoreset.training import SGD, Adam, RealPoints, Rule, Training, coreset_points
 
 OFF = Augmentation(())
+CLASSES = Categorical(3)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +35,7 @@ def rng(seed: int = 0) -> torch.Generator:
 
 
 def small_net(spec: str = "convnet:width=8") -> Net:
-    return make_net(spec, channels=1, image_size=8, classes=3)
+    return make_net(spec, input_shape=(1, 8, 8), outputs=3)
 
 
 def doubles(net: Net, images: int) -> tuple[Weights, Tensor, Tensor]:
@@ -88,8 +91,8 @@ def test_rules_are_those_of_torch(
     places = [[(4 * t + i) % 20 for i in range(4)] for t in range(20)]
     losses = optimised(module, make, [(images[p], labels[p]) for p in places])
 
-    training = Training(net, rule, coreset_images, OFF, rng(), batch=4)
-    training.start(weights, {"images": images, "labels": labels})
+    training = Training(net, rule, coreset_points, OFF, CLASSES, rng(), batch=4)
+    training.start(weights, {"inputs": images, "targets": labels})
     training.set_order(torch.arange(20))
     training.run(20)
 
@@ -105,15 +108,15 @@ def test_running_statistics_are_those_of_torch() -> None:
     images, labels = torch.randn(6, 1, 8, 8, generator=rng(2)), torch.arange(6) % 3
     module = module_with(net, weights).float()
     optimised(module, make_sgd, [(images, labels)] * 10)
-    training = Training(net, SGD(0.05), coreset_images, OFF, rng())
-    training.start(weights, {"images": images, "labels": labels})
+    training = Training(net, SGD(0.05), coreset_points, OFF, CLASSES, rng())
+    training.start(weights, {"inputs": images, "targets": labels})
     training.run(10)
     buffers = torch.cat([buffer.float().reshape(-1) for buffer in module.buffers()])
     assert not torch.allclose(buffers, weights.buffers, atol=1e-2)
     torch.testing.assert_close(training.weights.buffers, buffers, rtol=1e-4, atol=1e-5)
 
 
-def test_adam_in_single_precision() -> None:
+def test_adam_is_that_of_torch_in_single_precision() -> None:
     """The bias correction is computed in float32; its error must not matter."""
     gradients = torch.randn(30, 5, generator=rng())
     parameter = nn.Parameter(torch.zeros(5))
@@ -132,15 +135,15 @@ def watched(images: int, batch: int | None) -> tuple[Training, Callable[[int], l
     seen: list[list[int]] = []
 
     def source(state: State, index: Tensor | None) -> tuple[Tensor, Tensor]:
-        taken, labels = coreset_images(state, index)
+        taken, labels = coreset_points(state, index)
         seen.append(taken[:, 0, 0, 0].int().tolist())
         assert (labels == taken[:, 0, 0, 0] % 3).all()
         return taken, labels
 
     net = small_net()
-    training = Training(net, SGD(1e-3), source, OFF, rng(), batch=batch)
+    training = Training(net, SGD(1e-3), source, OFF, CLASSES, rng(), batch=batch)
     numbered = torch.arange(images).float().view(-1, 1, 1, 1).expand(-1, 1, 8, 8)
-    training.start(net.init(rng()), {"images": numbered, "labels": torch.arange(images) % 3})
+    training.start(net.init(rng()), {"inputs": numbered, "targets": torch.arange(images) % 3})
 
     def run(steps: int) -> list[list[int]]:
         seen.clear()
@@ -150,7 +153,7 @@ def watched(images: int, batch: int | None) -> tuple[Training, Callable[[int], l
     return training, run
 
 
-def test_an_epoch_visits_each_image_once_in_the_given_order() -> None:
+def test_epoch_visits_each_image_once_in_the_given_order() -> None:
     training, run = watched(12, 4)
     order = torch.randperm(12, generator=rng(3))
     training.set_order(order)
@@ -175,8 +178,8 @@ def test_sums_run_until_they_are_taken() -> None:
     """With a step size of nothing, every step has the same loss and accuracy."""
     net = small_net()
     weights, images, labels = doubles(net, 6)
-    training = Training(net, SGD(0.0), coreset_images, OFF, rng())
-    training.start(weights, {"images": images, "labels": labels})
+    training = Training(net, SGD(0.0), coreset_points, OFF, CLASSES, rng())
+    training.start(weights, {"inputs": images, "targets": labels})
     training.run(3)
     logits = net.train(weights, images)[0]
     loss = float(F.cross_entropy(logits, labels))
@@ -184,8 +187,8 @@ def test_sums_run_until_they_are_taken() -> None:
     assert training.take("loss_sum") == pytest.approx(3 * loss)
     training.run(1)
     assert training.take("loss_sum") == pytest.approx(loss)
-    assert training.take("correct_sum") == pytest.approx(4 * share)
-    assert training.take("correct_sum") == 0
+    assert training.take("figure_sum") == pytest.approx(4 * share)
+    assert training.take("figure_sum") == 0
     training.run(1)
     training.start(weights)
     assert training.take("loss_sum") == 0
@@ -197,9 +200,9 @@ def test_started_again_it_does_the_same(rule: Rule) -> None:
     generator = rng()
     images = torch.randint(256, (10, 1, 8, 8), dtype=torch.uint8, generator=rng(2))
     split = Split(images, torch.arange(10) % 3)
-    source = RealImages(split, Normalisation((0.5,), (0.25,)))
+    source = RealPoints(split, Scaling((0.5,), (0.25,)))
     augmentation = Augmentation.parse("on", True)
-    training = Training(net, rule, source, augmentation, generator, batch=5)
+    training = Training(net, rule, source, augmentation, CLASSES, generator, batch=5)
     ends = []
     for seed in (4, 5, 4):
         generator.manual_seed(seed)
@@ -212,18 +215,18 @@ def test_started_again_it_does_the_same(rule: Rule) -> None:
     assert not torch.equal(ends[0].params, ends[1].params)
 
 
-def test_the_weights_given_stay_as_they_are() -> None:
+def test_weights_given_stay_as_they_are() -> None:
     net = small_net("convnet:width=8,norm=batch,stats=kept")
     weights, images, labels = net.init(rng()), torch.ones(6, 1, 8, 8), torch.arange(6) % 3
     before = Weights(*(part.clone() for part in weights))
-    training = Training(net, SGD(0.1), coreset_images, OFF, rng())
-    training.start(weights, {"images": images, "labels": labels})
+    training = Training(net, SGD(0.1), coreset_points, OFF, CLASSES, rng())
+    training.start(weights, {"inputs": images, "targets": labels})
     training.run(2)
     assert torch.equal(weights.params, before.params)
     assert torch.equal(weights.buffers, before.buffers)
 
 
-def test_soft_labels() -> None:
+def test_soft_labels_are_rows_of_probabilities() -> None:
     """The cross-entropy with probabilities; correct is the most probable class."""
     net = small_net()
     weights, images, labels = doubles(net, 6)
@@ -231,28 +234,89 @@ def test_soft_labels() -> None:
     soft = 0.7 * hard + 0.1
     losses = {}
     for name, given in (("index", labels), ("hard", hard), ("soft", soft)):
-        training = Training(net, SGD(0.0), coreset_images, OFF, rng())
-        training.start(weights, {"images": images, "labels": given})
+        training = Training(net, SGD(0.0), coreset_points, OFF, CLASSES, rng())
+        training.start(weights, {"inputs": images, "targets": given})
         training.run(1)
         losses[name] = training.take("loss_sum")
         predicted = net.train(weights, images)[0].argmax(1)
         share = float((predicted == labels).double().mean())
-        assert training.take("correct_sum") == pytest.approx(share)
+        assert training.take("figure_sum") == pytest.approx(share)
     log_probabilities = net.train(weights, images)[0].log_softmax(1)
     assert losses["index"] == pytest.approx(losses["hard"])
     assert losses["soft"] == pytest.approx(float(-(soft * log_probabilities).sum(1).mean()))
 
 
-def test_an_observer_sees_the_step_done() -> None:
+def test_regression_descends_the_gaussian_loss() -> None:
+    """½ ‖f − y‖²/σ² + …, its mean over a batch; the figure is the error's root mean square."""
+    net = make_net("mlp:depth=1,width=8", input_shape=(3,), outputs=2)
+    params, buffers = net.init(rng(1))
+    weights = Weights(params.double(), buffers.double())
+    inputs, targets = torch.randn(6, 5, generator=rng(2), dtype=torch.float64).split([3, 2], 1)
+    module = module_with(net, weights)
+    optimizer, losses, errors = make_sgd(module), [], []
+    for _ in range(5):
+        error = module(inputs) - targets
+        constant = 2 * (math.log(0.5) + math.log(2 * math.pi) / 2)
+        loss = (error / 0.5).square().sum(1).mean() / 2 + constant
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        errors.append(float(error.detach().square().mean().sqrt()))
+    training = Training(net, SGD(0.05), coreset_points, OFF, Gaussian(2, 0.5), rng())
+    training.start(weights, {"inputs": inputs, "targets": targets})
+    training.run(5)
+    expected = net.flatten(dict(module.named_parameters())).detach()
+    torch.testing.assert_close(training.weights.params, expected, rtol=1e-7, atol=1e-9)
+    assert training.take("loss_sum") == pytest.approx(sum(losses))
+    assert training.take("figure_sum") == pytest.approx(sum(errors))
+
+
+def test_real_points_of_a_table_are_scaled_with_their_targets() -> None:
+    split = Split(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[10.0], [20.0]]))
+    source = RealPoints(split, Scaling((1.0, 2.0), (2.0, 1.0)), Scaling((10.0,), (5.0,)))
+    for index, rows in ((None, [0, 1]), (torch.tensor([1]), [1])):
+        inputs, targets = source({}, index)
+        assert inputs.tolist() == [[[0.0, 0.0], [1.0, 2.0]][row] for row in rows]
+        assert targets.tolist() == [[[0.0], [2.0]][row] for row in rows]
+
+
+def with_dropout(channels: int, image_size: int, classes: int) -> nn.Module:
+    size = channels * image_size * image_size
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(size, classes))
+
+
+def test_dropout_follows_the_seed_and_leaves_the_global_generator_alone() -> None:
+    net = make_net(with_dropout, input_shape=(1, 8, 8), outputs=3)
+    assert net.draws
+    images, labels = torch.ones(4, 1, 8, 8), torch.arange(4) % 3
+    ends = []
+    for seed, mess in ((0, 1), (0, 2), (1, 1)):
+        torch.manual_seed(mess)
+        before = torch.get_rng_state()
+        generator = rng(seed)
+        training = Training(net, SGD(0.1), coreset_points, OFF, CLASSES, generator)
+        training.start(net.init(rng()), {"inputs": images, "targets": labels})
+        training.run(2)
+        first = training.weights.params.clone()
+        training.run(3)
+        assert not torch.equal(first, training.weights.params)
+        assert torch.equal(torch.get_rng_state(), before)
+        ends.append(training.weights.params.clone())
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+
+
+def test_observer_sees_the_step_done() -> None:
     net = small_net()
     weights, images, labels = doubles(net, 6)
 
     def observe(state: State) -> State:
         return {"total": state["total"] + state["params"]}
 
-    training = Training(net, SGD(0.1), coreset_images, OFF, rng(), observe=observe)
+    training = Training(net, SGD(0.1), coreset_points, OFF, CLASSES, rng(), observe=observe)
     zeros = torch.zeros_like(weights.params)
-    training.start(weights, {"images": images, "labels": labels, "total": zeros})
+    training.start(weights, {"inputs": images, "targets": labels, "total": zeros})
     total = zeros
     for _ in range(3):
         training.run(1)
@@ -301,23 +365,23 @@ def test_loop_loads_copies() -> None:
     assert given.tolist() == [0, 0]
 
 
-def test_a_training_is_gone_with_its_last_reference() -> None:
+def test_training_is_gone_with_its_last_reference() -> None:
     """Without waiting for Python's search for circles: on a GPU, gigabytes hang on it."""
     net = small_net("convnet:width=8")
-    training = Training(net, SGD(0.1), coreset_images, OFF, rng())
-    training.start(net.init(rng()), {"images": torch.zeros(3, 1, 8, 8), "labels": torch.arange(3)})
+    training = Training(net, SGD(0.1), coreset_points, OFF, CLASSES, rng())
+    training.start(net.init(rng()), {"inputs": torch.zeros(3, 1, 8, 8), "targets": torch.arange(3)})
     training.run(1)
-    held = weakref.ref(training._loop)
+    kept = weakref.ref(training._loop)
     gc.disable()
     try:
         del training
-        assert held() is None
+        assert kept() is None
     finally:
         gc.enable()
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # its own
-def test_the_compiler_knows_its_options_and_starts_no_workers(monkeypatch):
+def test_compiler_knows_its_options_and_starts_no_workers(monkeypatch):
     given, compile_ = {}, torch.compile  # which refuses options that it does not know
 
     def noted(function, **options):

@@ -1,29 +1,35 @@
-"""Methods of a person's own, named as `toy_methods:factory`."""
+"""Methods of a person's own, named as `toy_methods:Class`."""
 
 import os
 import signal
+from dataclasses import dataclass
 
 import torch
 
-from pseudocoreset.divergences import Estimate
+from pseudocoreset import Estimate, Method, option
 
 
-class Quadratic:
-    """½ ‖images − target‖² and ½ ‖labels − target‖², and a count that the loop keeps."""
+@dataclass(frozen=True)
+class Quadratic(Method):
+    """½ ‖inputs − centre‖² and ½ ‖targets − first class‖², and a count that the loop keeps."""
 
-    def __init__(self, context):
-        self.context = context
+    needs_experts = False
+
+    centre: float = option(0.5, "where the inputs go", at_least=-10, at_most=10)
+
+    def prepare(self, context):  # noqa: ARG002
+        return self
 
     def start(self):
         return {"count": torch.zeros(())}
 
     def gradient(self, coreset, state, rng):
-        noise = torch.randn(coreset.images.shape, generator=rng.device)
-        gradients = {"images": coreset.images - 0.5 + noise}
-        if coreset.labels.is_floating_point():
-            target = torch.zeros_like(coreset.labels)
+        noise = torch.randn(coreset.inputs.shape, generator=rng.device)
+        gradients = {"inputs": coreset.inputs - self.centre + noise}
+        if coreset.targets.is_floating_point():
+            target = torch.zeros_like(coreset.targets)
             target[:, 0] = 1
-            gradients["labels"] = coreset.labels - target
+            gradients["targets"] = coreset.targets - target
         count = state["count"] + 1
         return Estimate(gradients, {"count": count}, {"count": float(count)})
 
@@ -67,8 +73,8 @@ class EveryOther(Quadratic):
 
     def gradient(self, coreset, state, rng):
         estimate = super().gradient(coreset, state, rng)
-        turn = (torch.arange(len(coreset.images)) + int(state["count"])) % 2 == 0
-        estimate.gradients["images"][~turn] = 0
+        turn = (torch.arange(len(coreset.inputs)) + int(state["count"])) % 2 == 0
+        estimate.gradients["inputs"][~turn] = 0
         return estimate
 
 
@@ -80,7 +86,7 @@ class NotFinite(Quadratic):
     def gradient(self, coreset, state, rng):
         estimate = super().gradient(coreset, state, rng)
         if self.broken and int(state["count"]) == 2:
-            estimate.gradients["images"][0, 0, 0, 0] = float("nan")
+            estimate.gradients["inputs"][0, 0, 0, 0] = float("nan")
         return estimate
 
 
@@ -130,7 +136,7 @@ class WithoutLabels(Quadratic):
 
     def gradient(self, coreset, state, rng):
         estimate = super().gradient(coreset, state, rng)
-        return Estimate({"images": estimate.gradients["images"]}, estimate.state)
+        return Estimate({"inputs": estimate.gradients["inputs"]}, estimate.state)
 
 
 class NoEstimate(Quadratic):
@@ -140,9 +146,27 @@ class NoEstimate(Quadratic):
         return super().gradient(coreset, state, rng).gradients
 
 
+class Noiseless(Quadratic):
+    """The same gradient whatever is drawn."""
+
+    def gradient(self, coreset, state, rng):
+        estimate = super().gradient(coreset, state, rng)
+        return Estimate({"inputs": coreset.inputs - self.centre}, estimate.state)
+
+
+class FailsToPrepare(Quadratic):
+    """A mistake of the person's."""
+
+    def prepare(self, context):
+        return context.no_such_thing
+
+
+class PreparesNothing(Quadratic):
+    """Gives no divergence."""
+
+    def prepare(self, context):  # noqa: ARG002
+        return None
+
+
 def takes_nothing():
-    """A factory with the wrong arguments."""
-
-
-def gives_nothing(context):
-    """A factory that returns no method."""
+    """No method."""

@@ -1,32 +1,121 @@
-"""Bayesian pseudocoresets: a large labelled data set as a handful of synthetic images."""
+"""Bayesian pseudocoresets: a large labelled data set as a handful of synthetic points."""
 
-import pseudocoreset.environment  # noqa: F401 - before PyTorch is used
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-# isort: split
-from pseudocoreset.coreset import Pseudocoreset
-from pseudocoreset.data import ImageData, from_dataset, load_data
-from pseudocoreset.distill import distill
-from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
-from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
-from pseudocoreset.posterior import Posterior, Protocol, named_protocol, sample_posterior
-from pseudocoreset.settings import DistillSettings
+import pseudocoreset.engine.environment  # noqa: F401 - before PyTorch is used
+
+if TYPE_CHECKING:
+    from pseudocoreset.coreset import Pseudocoreset
+    from pseudocoreset.data import Data, from_arrays, from_dataset, load_data
+    from pseudocoreset.distillation import distill
+    from pseudocoreset.engine.options import option
+    from pseudocoreset.errors import UserError
+    from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
+    from pseudocoreset.experts import ExpertStore, train_experts
+    from pseudocoreset.forms import Mosaic, Pixels
+    from pseudocoreset.likelihoods import Categorical, Gaussian, Prediction
+    from pseudocoreset.methods import (
+        FBPC,
+        BPCForwardKL,
+        BPCReverseKL,
+        BPCWasserstein,
+        Context,
+        Estimate,
+        FBPCIsotropic,
+        Method,
+        Points,
+        Random,
+    )
+    from pseudocoreset.posterior import SGHMC, SGLD, Ensemble, Posterior, Sampler, sample
 
 __all__ = [
-    "DistillSettings",
+    "FBPC",
+    "SGHMC",
+    "SGLD",
+    "BPCForwardKL",
+    "BPCReverseKL",
+    "BPCWasserstein",
+    "Categorical",
+    "Context",
+    "Data",
+    "Ensemble",
+    "Estimate",
     "Evaluation",
-    "ExpertSettings",
     "ExpertStore",
-    "ImageData",
+    "FBPCIsotropic",
+    "Gaussian",
+    "Method",
+    "Mosaic",
+    "Pixels",
+    "Points",
     "Posterior",
-    "Protocol",
+    "Prediction",
     "Pseudocoreset",
+    "Random",
+    "Sampler",
     "UserError",
+    "__version__",
     "distill",
     "evaluate",
+    "from_arrays",
     "from_dataset",
     "load_data",
-    "named_protocol",
+    "option",
+    "sample",
     "sample_posterior",
     "train_experts",
 ]
+
+_PLACES = {
+    "coreset": ("Pseudocoreset",),
+    "data": ("Data", "from_arrays", "from_dataset", "load_data"),
+    "distillation": ("distill",),
+    "engine.options": ("option",),
+    "errors": ("UserError",),
+    "evaluation.evaluate": ("Evaluation", "evaluate"),
+    "experts": ("ExpertStore", "train_experts"),
+    "forms": ("Mosaic", "Pixels"),
+    "likelihoods": ("Categorical", "Gaussian", "Prediction"),
+    "methods": (
+        "FBPC",
+        "BPCForwardKL",
+        "BPCReverseKL",
+        "BPCWasserstein",
+        "Context",
+        "Estimate",
+        "FBPCIsotropic",
+        "Method",
+        "Points",
+        "Random",
+    ),
+    "posterior": ("SGHMC", "SGLD", "Ensemble", "Posterior", "Sampler", "sample"),
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is asked for: PyTorch takes seconds to import."""
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("pseudocoreset")
+        except PackageNotFoundError:
+            return "source"
+    if name not in _MODULES:
+        raise AttributeError(f"module 'pseudocoreset' has no attribute {name!r}")
+    found = getattr(import_module(f"pseudocoreset.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def sample_posterior(*_: Any, **__: Any) -> Any:
+    """Gone: use `sample`."""
+    from pseudocoreset.errors import UserError
+
+    raise UserError("sample_posterior is now pseudocoreset.sample(coreset, sampler, chains=1).")

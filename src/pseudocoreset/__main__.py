@@ -1,8 +1,6 @@
 """`python -m pseudocoreset`."""
 
-import sys
-
-from pseudocoreset.cli import main
+from pseudocoreset.cli import main_of_script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main_of_script()

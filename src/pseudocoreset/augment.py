@@ -17,6 +17,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 KINDS = ("color", "crop", "cutout", "flip", "scale", "rotate")
@@ -66,8 +67,9 @@ class Augmentation:
         for kind in kinds:
             if kind not in KINDS:
                 raise UserError(
-                    f"--dsa {option}: {kind!r} is no kind of augmentation; give on, off, or some "
-                    f"of {','.join(KINDS)}."
+                    f"`dsa` {printable(option)}: {printable(kind)} is no kind of augmentation; "
+                    f"give on, off, or some of {','.join(KINDS)}.",
+                    "dsa",
                 )
         # In one order and each once: a kind given twice would change nothing half of the time.
         return Augmentation(tuple(kind for kind in KINDS if kind in kinds))
@@ -119,8 +121,8 @@ class Augmentation:
             hole=hole.T,
         )
 
-    def apply(self, images: Float[Tensor, "n c h w"], draw: Draw) -> Float[Tensor, "n c h w"]:
-        """The images changed by a draw; differentiable in them."""
+    def apply(self, images: Float[Tensor, "n ..."], draw: Draw) -> Float[Tensor, "n ..."]:
+        """The images changed by a draw; differentiable in them. Without kinds, any inputs."""
         if not self.kinds:
             return images
         if not {"crop", "flip", "scale", "rotate"}.isdisjoint(self.kinds):
@@ -132,15 +134,13 @@ class Augmentation:
             images = images * _outside_hole(images.shape[-1], draw.hole)
         return images
 
-    def by_chance(
-        self, images: Float[Tensor, "n c h w"], chance: Chance
-    ) -> Float[Tensor, "n c h w"]:
+    def by_chance(self, images: Float[Tensor, "n ..."], chance: Chance) -> Float[Tensor, "n ..."]:
         """The images changed by the draw that follows from what chance gave."""
         return self.apply(images, self.draw_from(chance, images.shape[-1]))
 
     def __call__(
-        self, images: Float[Tensor, "n c h w"], generator: torch.Generator
-    ) -> Float[Tensor, "n c h w"]:
+        self, images: Float[Tensor, "n ..."], generator: torch.Generator
+    ) -> Float[Tensor, "n ..."]:
         """Draw and apply, for images that need no twin."""
         if not self.kinds:
             return images

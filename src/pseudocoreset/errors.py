@@ -1,8 +1,17 @@
-"""The one error that is the person's to mend."""
+"""The error that a user can fix."""
 
 
-class UserError(Exception):
-    """Bad input: one sentence that names the file or option, what was expected and what to do.
+class UserError(ValueError):
+    """Bad input, told in one sentence.
 
-    The command line prints it alone, without a traceback, and exits with code 2.
+    The message names a parameter in backticks, as Python spells it. The command line rewrites it as
+    a flag, prints the sentence without a traceback and exits with code 2.
+
+    Args:
+        message: what is wrong, what was expected, what to do
+        parameter: the parameter that is wrong, if it is one
     """
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter

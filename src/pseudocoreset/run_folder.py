@@ -9,37 +9,44 @@ from typing import Any
 import yaml
 
 from pseudocoreset.engine.files import (
-    held,
     lock_file,
+    locked,
     open_tensors,
     write_tensors,
     write_text,
     writing,
 )
 from pseudocoreset.engine.loop import State
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 CHECKPOINT = "a checkpoint"
+MOST_VALUES = 100_000
+"""More values than these no configuration has; YAML can name a few so often that they are more."""
+LARGEST = 10**100
 LOUD_SHARE = 0.01
 """More updates than this that missed γ are a reason not to trust the coreset."""
-EXTENDABLE = ("steps", "checkpoint_every", "group")
-"""What may change when a run goes on: update i depends neither on how many are to follow, nor on
-how often they are kept, nor on how many samples are taken at once."""
 
 
 class OtherRunError(UserError):
     """A folder holds another run than the one that was to go on in it, as `found` says."""
 
     def __init__(self, found: str, advice: str) -> None:
-        super().__init__(f"{found}: {advice}.")
+        super().__init__(f"{found}: {advice}.", "out")
         self.found = found
 
 
 class RunFolder:
-    """The folder of one distillation."""
+    """The folder of one distillation.
 
-    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+    Options that are `extendable` may change when a run goes on: no update depends on them.
+    """
+
+    def __init__(
+        self, path: Path, config: dict[str, Any], extendable: frozenset[str] = frozenset()
+    ) -> None:
         self.path = path
+        self._extendable = extendable
         self._config = json.loads(json.dumps(config))  # as a file gives it back: no tuples
         self._pending: list[str] = []
 
@@ -49,7 +56,7 @@ class RunFolder:
 
         A run of other settings is refused by name.
         """
-        with lock_file(self.path / ".lock") as lock, held(lock, 0, wait=False) as mine:
+        with lock_file(self.path / ".lock") as lock, locked(lock, 0, wait=False) as mine:
             if not mine:
                 raise UserError(
                     f"another process is at work in {self.path}: wait for it to end, or work in "
@@ -62,18 +69,20 @@ class RunFolder:
         path, config = self.path, self._config
         if (path / "config.yaml").exists():
             there = read_config(path)
+            free = {*self._extendable, "recipe"}  # what a recipe says is compared by itself
             for name in {**config, **there}:  # in their order: the method goes before its settings
-                if name in EXTENDABLE or config.get(name) == there.get(name):
+                if name in free or config.get(name) == there.get(name):
                     continue
                 if name == "experts":  # their digests would tell nobody anything
                     raise OtherRunError(
                         f"{path} holds a run with other experts: other ones were given, or more "
                         "have been trained since",
-                        "give another --out, or the experts it was begun with",
+                        "give another `out`, or the experts it was begun with",
                     )
                 raise OtherRunError(
-                    f"{path} holds a run with {name} {there.get(name)}, not {config.get(name)}",
-                    "give another --out, or the settings it was begun with",
+                    f"{path} holds a run with {name} {printable(there.get(name))}, not "
+                    f"{config.get(name)}",
+                    "give another `out`, or the settings it was begun with",
                 )
             self._refuse_fewer(config)
         write_text(path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
@@ -83,11 +92,11 @@ class RunFolder:
         if not self._checkpoint_path.exists():
             return
         with open_tensors(self._checkpoint_path, CHECKPOINT) as (_, metadata):
-            done = metadata["update"]
+            done = _updates(metadata)
         if config.get("steps", done) < done:
             raise OtherRunError(
                 f"{self.path} holds a run of {done} updates, more than {config['steps']}",
-                f"give --steps {done} or more, or another --out",
+                f"give `steps` {done} or more, or another `out`",
             )
 
     @property
@@ -111,8 +120,9 @@ class RunFolder:
             return 0, {}
         with open_tensors(path, CHECKPOINT) as (tensors, metadata):
             state = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
-        self._keep_metrics(metadata["update"])
-        return metadata["update"], state
+            done = _updates(metadata)
+        self._keep_metrics(done)
+        return done, state
 
     def log(self, figures: dict[str, float]) -> None:
         """Note the figures of an update; they are written with the next checkpoint."""
@@ -142,51 +152,97 @@ class RunFolder:
             write_text(self._metrics_path, "".join(json.dumps(row) + "\n" for row in kept))
 
 
+def _updates(metadata: dict[str, Any]) -> int:
+    """How many updates a checkpoint says that were made."""
+    done = metadata["update"]
+    if type(done) is not int or done < 0:
+        raise ValueError("its number of updates is damaged")
+    return done
+
+
 def read_config(path: Path) -> dict[str, Any]:
-    """The resolved configuration of a run."""
+    """The resolved configuration of a run: what JSON can say, and nothing else.
+
+    Args:
+        path: the run's folder
+    """
     file = path / "config.yaml"
     try:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"{path} is no run folder (it has no config.yaml): give the --out of a "
+            f"{path} is no run folder (it has no config.yaml): give the `out` of a "
             "`pseudocoreset distill`."
         ) from None
     except PermissionError:
         raise
-    except (OSError, ValueError, yaml.YAMLError):
+    except Exception:  # a value that is not what its tag says can raise nearly anything
         config = None
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not _is_plain(config):
         raise UserError(f"{file} can't be read as a run's configuration: begin another run.")
-    return config
+    return with_names_of_today(config)
 
 
-def as_options(config: object) -> dict[str, Any] | None:
-    """What `distill --config` takes of a run's configuration; None for any other.
+def with_names_of_today(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, where those of the first edition have the names of today.
 
-    Data and experts are told there by what they hold, not by where they lie.
+    Args:
+        config: the settings by name
     """
-    if not isinstance(config, dict) or "data_fingerprint" not in config:
-        return None
-    told = {"data", "data_fingerprint", "experts", "nets"}
-    return {"net": config.get("nets")} | {k: v for k, v in config.items() if k not in told}
+    if "form" in config:
+        return config
+    kept = {name: value for name, value in config.items() if name != "learn_labels"}
+    if kept.get("method") == "random":  # which has no use for it
+        kept.pop("init", None)
+    labels = "learned" if config.get("learn_labels") is True else "hard"
+    return {**kept, "form": "pixels", "labels": labels}
+
+
+def _is_plain(config: dict[Any, Any]) -> bool:
+    """Whether it holds texts and numbers only, under names that are texts, and not too many."""
+    left: list[Any] = [config]
+    for _ in range(MOST_VALUES):
+        if not left:
+            return True
+        value = left.pop()
+        if isinstance(value, dict):
+            if not all(isinstance(name, str) for name in value):
+                return False
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, int):
+            if abs(value) > LARGEST:
+                return False
+        elif value is not None and not isinstance(value, str | float):
+            return False
+    return False
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The figures of each update of a run; a line cut short by a crash is left out.
 
     One that an interrupt made twice counts once.
+
+    Args:
+        path: the run's folder
     """
     file = path / "metrics.jsonl"
     if not file.exists():
         return []
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except PermissionError:
+        raise
+    except OSError:
+        raise UserError(f"{file} can't be read: begin another run.") from None
     rows = {}
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in text.splitlines():
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
-        if not isinstance(row, dict) or not isinstance(row.get("update"), int | float):
+        if not isinstance(row, dict) or type(row.get("update")) not in (int, float):
             break
         rows[row["update"]] = row
     return list(rows.values())
@@ -194,4 +250,5 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def missed_gamma(figures: dict[str, Any]) -> bool:
     """Whether an update did not reach γ, with one of its networks at least."""
-    return any(v > 0 for k, v in figures.items() if k.split("/")[0] == "map_missed")
+    missed = (v for k, v in figures.items() if k.split("/")[0] == "map_missed")
+    return any(isinstance(value, int | float) and value > 0 for value in missed)

@@ -1,7 +1,7 @@
 """The one inner loop: weights ← rule(weights, ∇ loss(batch)).
 
 Experts, MAP solutions, the steps behind an empirical covariance and SGHMC differ in the rule and in
-where the batches come from, and in nothing else. The loss is the *mean* cross-entropy of a batch.
+where the batches come from, and in nothing else. The loss is the likelihood's *mean* over a batch.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
-from torch.nn import functional as F
 
 from pseudocoreset.augment import Augmentation, Chance
-from pseudocoreset.data import Normalisation, Split
+from pseudocoreset.data import Scaling, Split
 from pseudocoreset.engine.loop import (
     Loop,
     State,
@@ -23,10 +22,11 @@ from pseudocoreset.engine.loop import (
     fastest_convolutions,
     training_precision,
 )
+from pseudocoreset.likelihoods import Likelihood
 from pseudocoreset.nets import Net, Weights
 
 Vector = Float[Tensor, " p"]
-Batch = tuple[Float[Tensor, "b c h w"], Shaped[Tensor, "b ..."]]
+Batch = tuple[Float[Tensor, "b ..."], Shaped[Tensor, "b ..."]]
 
 
 @runtime_checkable
@@ -96,61 +96,64 @@ class Adam:
 
 @runtime_checkable
 class Source(Protocol):
-    """Where a step's images come from."""
+    """Where a step's points come from."""
 
     def __call__(self, state: State, index: Int64[Tensor, " b"] | None) -> Batch:
-        """The images at these positions, normalised, and their labels; all of them for None."""
+        """The inputs at these positions, scaled, and their targets; all of them for None."""
 
 
 @dataclass(frozen=True)
-class RealImages:
-    """A data set, kept as bytes."""
+class RealPoints:
+    """A data set; images are kept as bytes."""
 
     split: Split
-    normalisation: Normalisation
+    scaling: Scaling
+    target_scaling: Scaling | None = None
 
     def __call__(self, state: State, index: Int64[Tensor, " b"] | None) -> Batch:  # noqa: ARG002
-        """Normalise what is taken."""
-        images, labels = self.split.images, self.split.labels
+        """Scale what is taken."""
+        inputs, targets = self.split.inputs, self.split.targets
         if index is not None:
-            images, labels = images[index], labels[index]
-        return self.normalisation.apply(images), labels
+            inputs, targets = inputs[index], targets[index]
+        if self.target_scaling is not None:
+            targets = self.target_scaling.apply(targets)
+        return self.scaling.apply(inputs), targets
 
 
 @dataclass(frozen=True)
-class StillImages:
-    """Normalised images that stay as they are while networks train on them, kept once for all."""
+class FixedPoints:
+    """Scaled points that stay as they are while networks train on them."""
 
-    images: Float[Tensor, "n c h w"]
-    labels: Shaped[Tensor, "n ..."]
+    inputs: Float[Tensor, "n ..."]
+    targets: Shaped[Tensor, "n ..."]
 
     def __call__(self, state: State, index: Int64[Tensor, " b"] | None) -> Batch:  # noqa: ARG002
         """Those that are asked for."""
         if index is None:
-            return self.images, self.labels
-        return self.images[index], self.labels[index]
+            return self.inputs, self.targets
+        return self.inputs[index], self.targets[index]
 
 
-def coreset_images(state: State, index: Int64[Tensor, " b"] | None) -> Batch:
-    """The `images` and `labels` that the training was started with."""
-    images, labels = state["images"], state["labels"]
-    return (images, labels) if index is None else (images[index], labels[index])
+def coreset_points(state: State, index: Int64[Tensor, " b"] | None) -> Batch:
+    """The `inputs` and `targets` that the training was started with."""
+    inputs, targets = state["inputs"], state["targets"]
+    return (inputs, targets) if index is None else (inputs[index], targets[index])
 
 
 @lru_cache(maxsize=64)
 def _loss_of(
-    net: Net, augmentation: Augmentation, device: torch.device
+    net: Net, augmentation: Augmentation, likelihood: Likelihood, device: torch.device
 ) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """Mean loss of augmented images, logits, new buffers; kept, since compiling takes seconds."""
+    """Mean loss of augmented inputs, outputs, new buffers; kept, since compiling takes seconds."""
 
     def loss(
-        params: Tensor, buffers: Tensor, images: Tensor, labels: Tensor, chance: Chance | None
+        params: Tensor, buffers: Tensor, inputs: Tensor, targets: Tensor, chance: Chance | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         if chance is not None:
-            images = augmentation.by_chance(images, chance)
+            inputs = augmentation.by_chance(inputs, chance)
         with training_precision(device):
-            logits, buffers = net.train(Weights(params, buffers), images)
-        return F.cross_entropy(logits.to(params.dtype), labels), logits.detach(), buffers
+            outputs, buffers = net.train(Weights(params, buffers), inputs)
+        return likelihood.loss(outputs.to(params.dtype), targets), outputs.detach(), buffers
 
     return compiled(loss, device)
 
@@ -159,9 +162,9 @@ def _loss_of(
 def outputs_of(net: Net, device: torch.device) -> Callable[[Weights, Tensor], Tensor]:
     """The network's outputs in test mode, to be differentiated, as precise as in training steps."""
 
-    def outputs(weights: Weights, images: Tensor) -> Tensor:
+    def outputs(weights: Weights, inputs: Tensor) -> Tensor:
         with training_precision(device):
-            return net.apply(weights, images).to(images.dtype)
+            return net.apply(weights, inputs).to(inputs.dtype)
 
     return compiled(outputs, device)
 
@@ -170,8 +173,8 @@ def outputs_of(net: Net, device: torch.device) -> Callable[[Weights, Tensor], Te
 def _update_of(rule: Rule, device: torch.device) -> Callable[..., State]:
     """What a step changes, given its gradient."""
 
-    def update(state: State, gradient: Tensor, loss: Tensor, correct: Tensor) -> State:
-        sums = {"loss_sum": state["loss_sum"] + loss, "correct_sum": state["correct_sum"] + correct}
+    def update(state: State, gradient: Tensor, loss: Tensor, figure: Tensor) -> State:
+        sums = {"loss_sum": state["loss_sum"] + loss, "figure_sum": state["figure_sum"] + figure}
         return {**rule.update(state, gradient), **sums}
 
     return compiled(update, device)
@@ -180,7 +183,7 @@ def _update_of(rule: Rule, device: torch.device) -> Callable[..., State]:
 class Training:
     """A network in training; start it, take steps, read its weights, start it again.
 
-    With a `batch`, step t takes that many images at the positions `order[t·batch …]`, round and
+    With a `batch`, step t takes that many points at the positions `order[t·batch …]`, round and
     round; without one, all of them.
     """
 
@@ -190,6 +193,7 @@ class Training:
         rule: Rule,
         source: Source,
         augmentation: Augmentation,
+        likelihood: Likelihood,
         generator: torch.Generator,
         *,
         batch: int | None = None,
@@ -199,13 +203,14 @@ class Training:
         self._source = source
         self._batch = batch
         self._augmentation = augmentation
+        self._likelihood = likelihood
         self._generator = generator
         self._observe = observe
         self._loop = Loop(self._step, generator)
-        self._loss = _loss_of(net, augmentation, generator.device)
+        self._loss = _loss_of(net, augmentation, likelihood, generator.device)
         self._update = _update_of(rule, generator.device)
         self._own: tuple[str, ...] = ()  # what the update reads and writes
-        self._draws = generator.device.type == "cpu" and net.draws
+        self._draws = net.draws
 
     def start(self, weights: Weights, inputs: State | None = None) -> None:
         """Begin at `weights`; `inputs` are what source and observer read from the state."""
@@ -213,15 +218,18 @@ class Training:
         self._loop.load({"params": params, "buffers": buffers})
         slots = self._rule.slots(params)
         self._loop.load(slots)
-        self._own = ("params", "loss_sum", "correct_sum", *slots)
-        # A person's own network may draw from PyTorch's global generator (dropout). On a CPU it
-        # does so from a stream that follows from the run's; the person's own stays put.
+        self._own = ("params", "loss_sum", "figure_sum", *slots)
+        # A person's own network may draw from PyTorch's global generator (dropout). It does so from
+        # a stream that follows from the run's; the person's own stays put.
+        device = self._generator.device
         seed = self._generator.initial_seed()
         if self._draws:
-            seed = int(torch.randint(2**62, (), generator=self._generator))
+            seed = int(torch.randint(2**62, (), generator=self._generator, device=device))
         self._global_random = torch.Generator().manual_seed(seed).get_state()
+        if self._draws and device.type == "cuda":
+            self._global_cuda = torch.Generator(device).manual_seed(seed).get_state()
         zero = params.new_zeros(())
-        self._loop.load({"loss_sum": zero, "correct_sum": zero, **(inputs or {})})
+        self._loop.load({"loss_sum": zero, "figure_sum": zero, **(inputs or {})})
 
     def set_order(self, order: Int64[Tensor, " n"]) -> None:
         """From now on, take batches at these positions, from the first on."""
@@ -231,8 +239,22 @@ class Training:
         """Take so many steps."""
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._global_random)
-            self._loop.run(steps)
+            if self._draws and self._generator.device.type == "cuda":
+                self._run_drawing(steps)
+            else:
+                self._loop.run(steps)
             self._global_random = torch.get_rng_state()
+
+    def _run_drawing(self, steps: int) -> None:
+        """Take steps that draw from the global generator of a CUDA device."""
+        device = self._generator.device
+        before = torch.cuda.get_rng_state(device)
+        torch.cuda.set_rng_state(self._global_cuda, device)
+        try:
+            self._loop.run(steps)
+            self._global_cuda = torch.cuda.get_rng_state(device)
+        finally:
+            torch.cuda.set_rng_state(before, device)
 
     @property
     def weights(self) -> Weights:
@@ -245,7 +267,7 @@ class Training:
         return self._loop.state
 
     def take(self, name: str) -> float:
-        """Read a running sum (`loss_sum`, `correct_sum`), wait for it, and set it to zero."""
+        """Read a running sum (`loss_sum`, `figure_sum`), wait for it, and set it to zero."""
         value = float(self.state[name])
         self.state[name].zero_()
         return value
@@ -258,22 +280,18 @@ class Training:
             place = state["step"] * self._batch + torch.arange(self._batch, device=order.device)
             index = order[place % len(order)]
             changed["step"] = state["step"] + 1
-        images, labels = self._source(state, index)
+        inputs, targets = self._source(state, index)
         off = not self._augmentation.kinds
-        chance = None if off else self._augmentation.chance(len(images), self._generator)
+        chance = None if off else self._augmentation.chance(len(inputs), self._generator)
         params = state["params"].detach().requires_grad_()
         with torch.enable_grad(), fastest_convolutions():
-            loss, logits, buffers = self._loss(params, state["buffers"], images, labels, chance)
+            loss, outputs, buffers = self._loss(params, state["buffers"], inputs, targets, chance)
             (gradient,) = torch.autograd.grad(loss, params)
         own = {name: state[name] for name in self._own}
         own |= self._rule.draw(own["params"], self._generator)
-        changed |= self._update(own, gradient, loss.detach(), _share_correct(logits, labels))
+        figure = self._likelihood.progress_figure(outputs, targets)
+        changed |= self._update(own, gradient, loss.detach(), figure)
         changed["buffers"] = buffers.detach()
         if self._observe is not None:
             changed |= self._observe({**state, **changed})
         return changed
-
-
-def _share_correct(logits: Float[Tensor, "b k"], labels: Shaped[Tensor, "b ..."]) -> Tensor:
-    classes: Int64[Tensor, " b"] = labels if labels.ndim == 1 else labels.argmax(1)
-    return (logits.argmax(1) == classes).float().mean()

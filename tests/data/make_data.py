@@ -9,11 +9,31 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 from PIL import Image
 
-from pseudocoreset.data import cifar
+from pseudocoreset.data import cifar, load_data
+from pseudocoreset.errors import UserError
 
 TRAIN, TEST = 20, 10
+
+
+def refused(parameter, call, *arguments, naming="", **options):
+    """Check that a call is refused in one sentence that blames a parameter; gives the sentence."""
+    with pytest.raises(UserError) as raised:
+        call(*arguments, **options)
+    message = str(raised.value)
+    assert raised.value.parameter == parameter, message
+    assert "\n" not in message
+    assert message[-1] in ".?"
+    assert "--" not in message
+    assert str(naming) in message
+    return message
+
+
+def spec_refused(spec, naming="", parameter="data", **options):
+    """Check that data can't be loaded, and that the sentence names what is wrong with them."""
+    return refused(parameter, load_data, spec, naming=naming, **options)
 
 
 def pixels(*shape, seed=0):

@@ -18,7 +18,7 @@ from make_data import (
     small_cifar,
 )
 
-from pseudocoreset.data import ImageData, load_data
+from pseudocoreset.data import Data, load_data
 from pseudocoreset.errors import UserError
 
 TEXT = (".txt",)
@@ -29,7 +29,7 @@ IMAGES = (".JPEG", ".png")
 class Sample:
     spec: str
     files: list[Path]
-    whole: ImageData
+    whole: Data
     checksummed: bool  # a flipped bit can't go by unnoticed
 
 
@@ -75,14 +75,14 @@ def check(sample, damaged, path, truncated):
         pytest.fail(f"{path.name} was cut short, and nobody noticed")
     whole = sample.whole
     for split, before in ((damaged.train, whole.train), (damaged.test, whole.test)):
-        assert split.images.dtype == torch.uint8
-        assert split.images.shape == before.images.shape
-        assert split.labels.dtype == torch.int64
-        assert split.labels.min() >= 0
-        assert split.labels.max() < len(whole.class_names)
+        assert split.inputs.dtype == torch.uint8
+        assert split.inputs.shape == before.inputs.shape
+        assert split.targets.dtype == torch.int64
+        assert split.targets.min() >= 0
+        assert split.targets.max() < len(whole.class_names)
         if sample.checksummed:
-            assert torch.equal(split.images, before.images)
-            assert torch.equal(split.labels, before.labels)
+            assert torch.equal(split.inputs, before.inputs)
+            assert torch.equal(split.targets, before.targets)
     assert len(damaged.class_names) == len(whole.class_names)
 
 
@@ -97,7 +97,7 @@ def damage_and_load(sample, path, content, damaged):
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_a_truncated_file(sample, data):
+def test_file_truncated_is_refused_or_harmless(sample, data):
     path = data.draw(st.sampled_from(sample.files))
     content = path.read_bytes()
     length = data.draw(st.integers(0, len(content) - 1))
@@ -106,7 +106,7 @@ def test_a_truncated_file(sample, data):
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_flipped_bits(sample, data):
+def test_file_with_flipped_bits_is_refused_or_harmless(sample, data):
     path = data.draw(st.sampled_from(sample.files))
     content = path.read_bytes()
     # Headers and ends are where structure is, so they are hit as often as the bulk.

@@ -1,6 +1,7 @@
 """Scores against cases worked by hand, and against torchmetrics."""
 
-from math import log
+from math import exp, log, pi
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -10,15 +11,20 @@ from torchmetrics.classification import MulticlassCalibrationError
 
 from pseudocoreset.evaluation.metrics import (
     KIM_BATCH,
+    METRICS,
+    Predicted,
+    PredictedNumbers,
     brier,
     calibration_error,
     disagreement,
     negative_log_likelihood,
     negative_log_likelihood_kim,
+    numbers,
     predictive,
     reliability,
-    score,
+    scores,
 )
+from pseudocoreset.likelihoods import Gaussian
 
 # Two samples, three images, two classes; the labels are 0, 1, 1.
 SAMPLES = torch.tensor(
@@ -30,6 +36,10 @@ SAMPLES = torch.tensor(
 )
 LABELS = torch.tensor([0, 1, 1])
 MEAN = torch.tensor([[0.78, 0.22], [0.38, 0.62], [0.62, 0.38]], dtype=torch.float64)
+
+
+def score(log_samples, labels):
+    return scores(Predicted(log_samples, labels), all_of_them=True)
 
 
 def test_predictive_is_the_mean_of_probabilities():
@@ -47,6 +57,96 @@ def test_scores_worked_by_hand():
     assert found.ece == pytest.approx(0.22 * 1 / 3 + 0.12 * 2 / 3)
     # The samples predict 0, 0, 1 and 0, 1, 0.
     assert found.disagreement == pytest.approx(2 / 3)
+    # Predicted are 0, 1, 0: all of class 0, half of class 1.
+    assert found.confusion == [[1, 0], [1, 1]]
+    assert found.class_accuracy == [1.0, 0.5]
+    assert found.balanced_accuracy == pytest.approx(0.75)
+    assert found.largest_class == pytest.approx(2 / 3)
+
+
+def test_class_without_a_point_counts_in_no_mean():
+    """Labels 0, 0, 0, 2 of four classes; predicted are 0, 1, 0, 2."""
+    certain = torch.eye(4, dtype=torch.float64)[[0, 1, 0, 2]].clamp(min=1e-9).log()[None]
+    found = score(certain, torch.tensor([0, 0, 0, 2]))
+    assert found.confusion == [[2, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert found.class_accuracy == pytest.approx([2 / 3, 0, 1, 0])
+    assert found.balanced_accuracy == pytest.approx((2 / 3 + 1) / 2)
+    assert found.accuracy == found.largest_class == 0.75
+
+
+def test_table_of_metrics_gives_every_score_once():
+    for task, predicted in (
+        ("classification", Predicted(SAMPLES.log(), LABELS)),
+        ("regression", HAND),
+    ):
+        of_task = [metric for metric in METRICS if metric.task == task]
+        whole = scores(predicted, all_of_them=True)
+        assert list(whole) == [metric.name for metric in of_task]
+        assert list(scores(predicted)) == [metric.name for metric in of_task if metric.scalar]
+        assert all(isinstance(v, float) for v in scores(predicted).values())
+
+
+# Two samples, three points, one target.
+HAND = PredictedNumbers(
+    torch.tensor([[[1.0], [4.0], [0.0]], [[3.0], [4.0], [2.0]]], dtype=torch.float64),
+    noise=torch.tensor([0.5], dtype=torch.float64),
+    targets=torch.tensor([[2.0], [5.0], [4.0]], dtype=torch.float64),
+)
+
+
+def test_scores_of_numbers_worked_by_hand():
+    """Means 2, 4, 1 and deviations √1.25, 0.5, √1.25: away by 0, 1 and 3."""
+    found = scores(HAND)
+    assert found.rmse == pytest.approx((10 / 3) ** 0.5)
+    # 0 of 1.84, 1 of 0.82 and 3 of 1.84: only the first is inside.
+    assert found.coverage == pytest.approx(1 / 3)
+    peak = 1 / (0.5 * (2 * pi) ** 0.5)
+    densities = [
+        peak * exp(-2.0),  # both samples are away by 2σ
+        peak * exp(-2.0),
+        peak * (exp(-32.0) + exp(-8.0)) / 2,
+    ]
+    assert found.nll == pytest.approx(-sum(map(log, densities)) / 3, rel=1e-12)
+
+
+def random_numbers(samples, points, targets, seed):
+    generator = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(samples, points, targets, generator=generator, dtype=torch.float64)
+    truth = 3 + 2 * torch.randn(points, targets, generator=generator, dtype=torch.float64)
+    mean, std = torch.tensor([3.0, -1.0]).double(), torch.tensor([2.0, 0.5]).double()
+    return outputs, truth, Gaussian(targets, 0.7), std, mean
+
+
+def test_nll_of_numbers_is_that_of_torchs_mixture():
+    """In raw units: the samples and the noise are scaled by the targets' deviations."""
+    outputs, truth, likelihood, std, mean = random_numbers(7, 50, 2, 0)
+    found = scores(numbers(outputs, truth, likelihood, std, mean))
+    normal = torch.distributions.Normal((outputs * std + mean).transpose(0, 1), 0.7 * std)
+    mixture = torch.distributions.MixtureSameFamily(
+        torch.distributions.Categorical(torch.ones(7, dtype=torch.float64)),
+        torch.distributions.Independent(normal, 1),
+    )
+    assert found.nll == pytest.approx(float(-mixture.log_prob(truth).mean()), rel=1e-12)
+    away = (outputs * std + mean).mean(0) - truth
+    assert found.rmse == pytest.approx(float((away**2).mean() ** 0.5), rel=1e-12)
+
+
+def test_coverage_of_the_true_distribution_is_nine_tenths():
+    """Targets drawn from what one sample predicts; and of two samples, by their mixture's std."""
+    generator = torch.Generator().manual_seed(1)
+    outputs = torch.randn(1, 40_000, 1, generator=generator, dtype=torch.float64)
+    noise = torch.randn(40_000, 1, generator=generator, dtype=torch.float64)
+    one = torch.ones(1, dtype=torch.float64)
+    zero = torch.zeros(1, dtype=torch.float64)
+    exact = numbers(outputs, outputs[0] + 0.7 * noise, Gaussian(1, 0.7), one, zero)
+    assert scores(exact).coverage == pytest.approx(0.9, abs=0.005)
+    sure = numbers(outputs, outputs[0] + 0.7 * noise, Gaussian(1, 0.35), one, zero)
+    inside = 2 * NormalDist().cdf(NormalDist().inv_cdf(0.95) / 2) - 1
+    assert scores(sure).coverage == pytest.approx(inside, abs=0.008)
+    pair = PredictedNumbers(
+        torch.tensor([[[-1.0]], [[1.0]]]), torch.zeros(1) + 0.5, torch.zeros(1, 1)
+    )
+    assert float(pair.std) == pytest.approx(1.25**0.5)
 
 
 def test_perfect_and_hopeless_predictions():

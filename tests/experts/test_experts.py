@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,23 +19,23 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pseudocoreset.data import ImageData, Normalisation, Split
+from pseudocoreset.data import Data, Scaling, Split
 from pseudocoreset.engine.files import open_tensors, write_json
 from pseudocoreset.engine.random import Rng
-from pseudocoreset.engine.streams import Beside
+from pseudocoreset.engine.streams import SideStream
 from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.predictive import Predictor
-from pseudocoreset.experts import ExpertSettings, ExpertStore, StoreIdentity, train_experts
+from pseudocoreset.experts import ExpertOptions, ExpertStore, StoreIdentity, train_experts
 from pseudocoreset.experts import store as store_module
 from pseudocoreset.experts import train as train_module
 from pseudocoreset.experts.store import TRAJECTORY
 from pseudocoreset.nets import Weights, make_net
+from pseudocoreset.predictor import Predictor
 from pseudocoreset.training import Training
 
 CPU = torch.device("cpu")
 NET = "convnet:width=8"
 KEPT = "convnet:width=8,norm=batch,stats=kept"
-FEW = ExpertSettings(num=2, epochs=3, lr=0.1, batch=16)
+FEW = ExpertOptions(num=2, epochs=3, lr=0.1, batch=16)
 
 
 @pytest.fixture(autouse=True)
@@ -57,21 +58,34 @@ def stripes(number: int, seed: int) -> Split:
     return Split(images.to(torch.uint8), labels)
 
 
-def small_data(name: str = "stripes", seed: int = 0) -> ImageData:
-    return ImageData(
+def small_data(name: str = "stripes", seed: int = 0) -> Data:
+    return Data(
         name=name,
         train=stripes(48, seed),
         test=stripes(30, seed + 100),
         class_names=("above", "left", "middle"),
-        normalisation=Normalisation((0.5,), (0.25,)),
+        scaling=Scaling((0.5,), (0.25,)),
         mirror=False,
     )
 
 
 def train(
-    out: Path, settings: ExpertSettings = FEW, net: str = NET, data: ImageData | None = None
+    out: Path, settings: ExpertOptions = FEW, net: str = NET, data: Data | None = None
 ) -> ExpertStore:
-    return train_experts(data or small_data(), net, out, settings, device="cpu")
+    return train_experts(data or small_data(), net, out, settings, device="cpu", progress=False)
+
+
+def refused(out: Path, *given: Any, **named: Any) -> str | None:
+    """The parameter that is named where this is refused."""
+    with pytest.raises(UserError) as error:
+        train(out, *given, **named)
+    return error.value.parameter
+
+
+@pytest.fixture(scope="module")
+def whole_store(tmp_path_factory: pytest.TempPathFactory) -> ExpertStore:
+    """Two experts, to be read only."""
+    return train(tmp_path_factory.mktemp("whole"))
 
 
 def contents(store: ExpertStore) -> dict[str, bytes]:
@@ -87,9 +101,9 @@ def snapshots(store: ExpertStore, number: int) -> list[Weights]:
 # What is trained, and what is kept of it.
 
 
-def test_a_trajectory_begins_with_the_init_and_has_a_snapshot_an_epoch(tmp_path: Path) -> None:
+def test_trajectory_begins_with_the_init_and_has_a_snapshot_an_epoch(tmp_path: Path) -> None:
     store = train(tmp_path)
-    net = store.identity.make_net()
+    net = store.make_net()
     for number in range(2):
         rng = Rng(CPU, 0)
         rng.reseed(0, "expert", number)
@@ -103,9 +117,9 @@ def test_a_trajectory_begins_with_the_init_and_has_a_snapshot_an_epoch(tmp_path:
     assert not torch.equal(snapshots(store, 0)[0].params, snapshots(store, 1)[0].params)
 
 
-def loss_of(store: ExpertStore, weights: Weights, data: ImageData) -> float:
-    logits = store.identity.make_net().apply(weights, data.normalisation.apply(data.train.images))
-    return float(F.cross_entropy(logits, data.train.labels))
+def loss_of(store: ExpertStore, weights: Weights, data: Data) -> float:
+    logits = store.make_net().apply(weights, data.scaling.apply(data.train.inputs))
+    return float(F.cross_entropy(logits, data.train.targets))
 
 
 @pytest.mark.parametrize("dsa", ["on", "off"])
@@ -125,12 +139,14 @@ def test_plain_sgd_by_hand(tmp_path: Path) -> None:
     """One batch an epoch and no augmentation: the order of the images does not matter."""
     data = small_data()
     store = train(tmp_path, replace(FEW, num=1, dsa="off", batch=1000), data=data)
-    net, kept = store.identity.make_net(), snapshots(store, 0)
+    net, kept = store.make_net(), snapshots(store, 0)
     assert store.identity.batch == 48
-    images = data.normalisation.apply(data.train.images)
+    images = data.scaling.apply(data.train.inputs)
     for before, after in pairwise(kept):
         params = before.params.clone().requires_grad_()
-        loss = F.cross_entropy(net.apply(before._replace(params=params), images), data.train.labels)
+        loss = F.cross_entropy(
+            net.apply(before._replace(params=params), images), data.train.targets
+        )
         (gradient,) = torch.autograd.grad(loss, params)
         torch.testing.assert_close(after.params, before.params - 0.1 * gradient)
 
@@ -158,7 +174,7 @@ def test_half_halves_the_file_and_rounds_the_weights(tmp_path: Path) -> None:
 
 def test_buffers_are_kept_where_there_are_some(tmp_path: Path) -> None:
     store = train(tmp_path, FEW, KEPT)
-    net = store.identity.make_net()
+    net = store.make_net()
     kept = snapshots(store, 0)
     assert net.num_buffers > 0
     assert all(len(snapshot.buffers) == net.num_buffers for snapshot in kept)
@@ -168,10 +184,10 @@ def test_buffers_are_kept_where_there_are_some(tmp_path: Path) -> None:
         assert tensors.get_slice("params").get_shape() == [4, net.num_params]
 
 
-def test_the_seed_decides(tmp_path: Path) -> None:
+def test_seed_decides(tmp_path: Path) -> None:
     data = small_data()
     stores = [
-        train_experts(data, NET, tmp_path / name, FEW, seed=seed, device="cpu")
+        train_experts(data, NET, tmp_path / name, FEW, seed=seed, device="cpu", progress=False)
         for name, seed in (("a", 3), ("b", 3), ("c", 4))
     ]
     assert contents(stores[0]) == contents(stores[1])
@@ -183,9 +199,9 @@ def test_the_seed_decides(tmp_path: Path) -> None:
 def test_experts_see_the_training_images_and_nothing_else(tmp_path: Path) -> None:
     data = small_data().hold_out(12)
     assert data.holdout is not None
-    spoiled = Split(255 - data.holdout.images, (data.holdout.labels + 1) % 3)
-    test = Split(255 - data.test.images, data.test.labels)
-    other_train = Split(data.train.images, (data.train.labels + 1) % 3)
+    spoiled = Split(255 - data.holdout.inputs, (data.holdout.targets + 1) % 3)
+    test = Split(255 - data.test.inputs, data.test.targets)
+    other_train = Split(data.train.inputs, (data.train.targets + 1) % 3)
     ends = [
         snapshots(train(tmp_path / str(number), FEW, data=seen), 1)[-1].params
         for number, seen in enumerate(
@@ -197,52 +213,25 @@ def test_experts_see_the_training_images_and_nothing_else(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("lr", "batch", "epoch", "loss"),
+    ("lr", "batch"),
     [
-        (1e30, 16, 1, "nan"),
-        (1e30, 48, 2, "nan"),  # one step an epoch: the second shows what the first did
-        (1e300, 48, 1, r"1\.\d+"),  # the loss before the step is fine, the weights after it are not
+        (1e30, 16),
+        (1e30, 48),  # one step an epoch: the second shows what the first did
+        (1e300, 48),  # the loss before the step is fine, the weights after it are not
     ],
 )
-def test_an_expert_that_diverges_stops_and_can_be_begun_anew(
-    tmp_path: Path, lr: float, batch: int, epoch: int, loss: str
+def test_expert_that_diverges_stops_and_can_be_begun_anew(
+    tmp_path: Path, lr: float, batch: int
 ) -> None:
-    settings = replace(FEW, lr=lr, batch=batch)
-    net = "convnet:width=8,norm=none"
-    stop = rf"expert 0 diverged in epoch {epoch} \(loss {loss}\): give a smaller --lr than 1e\+30"
-    with pytest.raises(UserError, match=stop):
-        train(tmp_path, settings, net)
+    settings, net = replace(FEW, lr=lr, batch=batch), "convnet:width=8,norm=none"
+    assert refused(tmp_path, settings, net) == "lr"
     assert {path.name for path in tmp_path.iterdir()} == {"index.json", ".lock"}
     assert len(train(tmp_path, replace(settings, lr=0.1), net)) == 2  # into the same folder
 
 
 def test_weights_that_half_precision_cannot_hold_are_refused(tmp_path: Path) -> None:
     """Instance norm keeps the loss finite whatever the size of the weights before it."""
-    settings = replace(FEW, lr=1e9, half=True)
-    with pytest.raises(UserError, match=r"expert 0 diverged in epoch 1 .*--lr"):
-        train(tmp_path, settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "option"),
-    [
-        (ExpertSettings(num=0), "--num 0"),
-        (ExpertSettings(epochs=0), "--epochs 0"),
-        (ExpertSettings(batch=0), "--batch 0"),
-        (ExpertSettings(lr=0.0), "--lr 0.0"),
-        (ExpertSettings(lr=float("nan")), "--lr nan"),
-        (ExpertSettings(lr=float("inf")), "--lr inf"),
-        (ExpertSettings(from_epoch=31), "--from-epoch 31"),
-        (ExpertSettings(from_epoch=-1), "--from-epoch -1"),
-        (ExpertSettings(dsa="blur"), "--dsa blur"),
-    ],
-)
-def test_impossible_settings_are_refused_before_anything_is_written(
-    tmp_path: Path, settings: ExpertSettings, option: str
-) -> None:
-    with pytest.raises(UserError, match=option):
-        train(tmp_path / "store", settings)
-    assert not (tmp_path / "store").exists()
+    assert refused(tmp_path, replace(FEW, lr=1e9, half=True)) == "lr"
 
 
 # Going on.
@@ -310,12 +299,18 @@ import test_experts
 from pathlib import Path
 test_experts.train(Path({out!r}), test_experts.LONG)
 """
-LONG = ExpertSettings(num=4, epochs=20, lr=0.1, batch=4)
+LONG = ExpertOptions(num=4, epochs=8, lr=0.1, batch=8)
+
+
+@pytest.fixture(scope="module")
+def long_store(tmp_path_factory: pytest.TempPathFactory) -> ExpertStore:
+    """Trained without a stop."""
+    return train(tmp_path_factory.mktemp("long"), LONG)
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
 def test_killed_then_continued_is_the_same_as_uninterrupted(
-    tmp_path: Path, by: signal.Signals
+    tmp_path: Path, long_store: ExpertStore, by: signal.Signals
 ) -> None:
     stopped = tmp_path / "stopped"
     script = SCRIPT.format(
@@ -329,21 +324,21 @@ def test_killed_then_continued_is_the_same_as_uninterrupted(
     deadline = time.monotonic() + 60
     while not first.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
-    time.sleep(0.05)  # into the second trajectory
+    time.sleep(0.02)  # into the second trajectory
     process.send_signal(by)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == -by, errors.decode()
     assert first.exists()
     assert not (stopped / "trajectory-0003.safetensors").exists()
-    assert contents(train(stopped, LONG)) == contents(train(tmp_path / "whole", LONG))
+    assert contents(train(stopped, LONG)) == contents(long_store)
 
 
 OTHER = """
 import sys, time
 from pathlib import Path
-from pseudocoreset.engine.files import held
+from pseudocoreset.engine.files import locked
 store, gift = Path(sys.argv[1]), sys.argv[2:]
-with (store / ".lock").open("ab") as lock, held(lock, 0, wait=False) as mine:
+with (store / ".lock").open("ab") as lock, locked(lock, 0, wait=False) as mine:
     print(mine, flush=True)
     while not (store / "trajectory-0001.safetensors").exists():
         time.sleep(0.01)
@@ -353,7 +348,7 @@ with (store / ".lock").open("ab") as lock, held(lock, 0, wait=False) as mine:
 
 
 @pytest.mark.parametrize("finishes", [True, False])
-def test_what_another_process_trains_is_left_to_it(tmp_path: Path, finishes: bool) -> None:
+def test_expert_of_another_process_is_left_to_it(tmp_path: Path, finishes: bool) -> None:
     """Another one holds expert 0: expert 1 goes first, and 0 is waited for, or trained at last."""
     alone = train(tmp_path / "alone")
     shared = tmp_path / "shared"
@@ -404,14 +399,14 @@ def test_experts_side_by_side_are_what_they_are_alone(
     assert [figures["loss"] for figures in progress.figures] == in_turn
 
 
-def test_a_stop_amid_experts_side_by_side_leaves_whole_ones_and_no_claim(
+def test_stop_amid_experts_side_by_side_leaves_whole_ones_and_no_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train_module, "experts_at_once", lambda *_: 2)
     complaints: list[object] = []  # of generators that could not be closed
     monkeypatch.setattr(sys, "unraisablehook", complaints.append)
     waited: list[object] = []
-    monkeypatch.setattr(Beside, "wait", lambda beside: waited.append(beside))
+    monkeypatch.setattr(SideStream, "wait", lambda beside: waited.append(beside))
 
     class Stop(Recorded):
         def advance(self, **figures: float) -> None:
@@ -429,7 +424,7 @@ def test_a_stop_amid_experts_side_by_side_leaves_whole_ones_and_no_claim(
     assert len(train(tmp_path)) == 2
 
 
-def test_an_expert_that_diverges_beside_another_does_not_take_it_along(
+def test_expert_that_diverges_beside_another_does_not_take_it_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Expert 1 of four diverges when 0 is stored and 2 begun: that goes on, and 3 is not begun."""
@@ -441,14 +436,15 @@ def test_an_expert_that_diverges_beside_another_does_not_take_it_along(
 
     monkeypatch.setattr(train_module, "_refuse_divergence", diverge)
     progress, settings = Recorded(), replace(FEW, num=4)
-    with pytest.raises(UserError, match="expert 1 diverged in epoch 2"):
+    with pytest.raises(UserError, match="expert 1 ") as error:
         train_experts(small_data(), NET, tmp_path, settings, device="cpu", progress=progress)
+    assert error.value.parameter == "lr"
     store = ExpertStore.open(tmp_path)
     assert [store.is_whole(number) for number in range(4)] == [True, False, True, False]
     assert len(progress.figures) == 2 * FEW.epochs + 1
 
 
-def test_a_second_expert_waits_until_there_is_memory_for_it(
+def test_second_expert_waits_until_there_is_memory_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(FEW, num=3)
@@ -474,19 +470,19 @@ def test_memory_for_another_expert_is_twice_what_one_took(
     reserved = iter([5, 15])
     monkeypatch.setattr(train_module, "_reserved", lambda _: next(reserved))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 100))
-    net, data = store.identity.make_net(), small_data()
-    predictor = Predictor(net, data.test.images, data.normalisation)
+    net, data = store.make_net(), small_data()
+    predictor = Predictor(net, data.test.inputs, data.scaling)
     lane = train_module._Lane(net, data, predictor, store, CPU)
     lane._device = torch.device("cuda")
     assert lane.leaves_room() == room
 
 
-def test_what_a_lane_has_begun_is_waited_for_before_it_is_read(
+def test_lane_is_waited_for_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU: all that begins an epoch is done beside, and nothing is read before the wait."""
     seen: list[str] = []
-    for kind, names in ((Beside, ("__enter__", "wait")), (Training, ("start", "run", "take"))):
+    for kind, names in ((SideStream, ("__enter__", "wait")), (Training, ("start", "run", "take"))):
         for name in names:
             monkeypatch.setattr(kind, name, noted(seen, name, getattr(kind, name)))
     train(tmp_path, replace(FEW, num=1, epochs=2))
@@ -503,7 +499,7 @@ def noted(seen: list[str], name: str, done: Any) -> Any:
 
 
 @pytest.mark.parametrize("kept", [0, 100, -1])
-def test_a_truncated_trajectory_is_trained_again(tmp_path: Path, kept: int) -> None:
+def test_truncated_trajectory_is_trained_again(tmp_path: Path, kept: int) -> None:
     store = train(tmp_path)
     whole = contents(store)
     path = store.trajectory_path(0)
@@ -527,49 +523,55 @@ def test_litter_of_a_killed_writer_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "net", "settings", "seed", "named"),
+    ("name", "changes"),
     [
-        (small_data("others"), NET, FEW, 0, "data stripes, not others"),
-        (small_data(seed=1), NET, FEW, 0, "fingerprint "),
-        (small_data().hold_out(12), NET, FEW, 0, "holdout 0, not 12"),
-        (small_data(), "convnet:width=4", FEW, 0, "net .*width=8.*, not .*width=4"),
-        (small_data(), NET, replace(FEW, lr=0.2), 0, "lr 0.1, not 0.2"),
-        (small_data(), NET, replace(FEW, epochs=4), 0, "epochs 3, not 4"),
-        (small_data(), NET, replace(FEW, batch=8), 0, "batch 16, not 8"),
-        (small_data(), NET, replace(FEW, dsa="off"), 0, "dsa .*color.*, not off"),
-        (small_data(), NET, replace(FEW, from_epoch=1), 0, "first_epoch 0, not 1"),
-        (small_data(), NET, replace(FEW, half=True), 0, "half False, not True"),
-        (small_data(), NET, FEW, 1, "seed 0, not 1"),
+        ("data", {"data": small_data("others")}),
+        ("fingerprint", {"data": small_data(seed=1)}),
+        ("holdout", {"data": small_data().hold_out(12)}),
+        ("net", {"net": "convnet:width=4"}),
+        ("lr", {"settings": replace(FEW, lr=0.2)}),
+        ("epochs", {"settings": replace(FEW, epochs=4)}),
+        ("batch", {"settings": replace(FEW, batch=8)}),
+        ("dsa", {"settings": replace(FEW, dsa="off")}),
+        ("first_epoch", {"settings": replace(FEW, from_epoch=1)}),
+        ("half", {"settings": replace(FEW, half=True)}),
     ],
 )
 def test_another_store_is_refused_by_name(
-    tmp_path: Path, data: ImageData, net: str, settings: ExpertSettings, seed: int, named: str
+    tmp_path: Path, whole_store: ExpertStore, name: str, changes: dict[str, Any]
 ) -> None:
-    whole = contents(train(tmp_path))
-    with pytest.raises(UserError, match=f"holds experts with {named}.*: give another --out"):
-        train_experts(data, net, tmp_path, settings, seed=seed, device="cpu")
-    assert contents(ExpertStore.open(tmp_path)) == whole
+    there = tmp_path / "store"
+    shutil.copytree(whole_store.path, there)
+    whole = contents(ExpertStore.open(there))
+    with pytest.raises(UserError, match=f"holds experts with {name} ") as error:
+        train(there, **changes)
+    assert error.value.parameter == "out"
+    assert contents(ExpertStore.open(there)) == whole
+
+
+def test_store_of_another_seed_is_refused(whole_store: ExpertStore) -> None:
+    with pytest.raises(UserError, match="with seed 0, not 1") as error:
+        train_experts(small_data(), NET, whole_store.path, FEW, seed=1, progress=False)
+    assert error.value.parameter == "out"
 
 
 def test_holdouts_of_one_size_and_another_seed_are_refused(tmp_path: Path) -> None:
     train(tmp_path, data=small_data().hold_out(12, seed=0))
-    with pytest.raises(UserError, match="fingerprint"):
-        train(tmp_path, data=small_data().hold_out(12, seed=1))
+    assert refused(tmp_path, data=small_data().hold_out(12, seed=1)) == "out"
 
 
-def test_a_trajectory_of_another_store_is_refused(tmp_path: Path) -> None:
+def test_trajectory_of_another_store_is_refused(tmp_path: Path) -> None:
     other = train(tmp_path / "other", replace(FEW, lr=0.2))
     foreign = tmp_path / "foreign"
     store = train(foreign, replace(FEW, num=1))
     store.trajectory_path(1).write_bytes(other.trajectory_path(1).read_bytes())
-    refusal = r"trajectory-0001.safetensors holds experts with lr 0.2, not 0.1"
-    with pytest.raises(UserError, match=refusal):
-        train(foreign)
-    with pytest.raises(UserError, match=refusal):
+    assert refused(foreign) == "out"
+    with pytest.raises(UserError) as error:
         store.snapshot(store.trajectory_path(1), 0, CPU)
+    assert error.value.parameter == "out"
 
 
-def test_a_store_is_not_begun_anew_under_a_process_that_trains_its_first(tmp_path: Path) -> None:
+def test_store_is_not_begun_anew_under_a_process_that_trains_its_first(tmp_path: Path) -> None:
     code = f"""if True:
         import sys
         from pathlib import Path
@@ -581,20 +583,18 @@ def test_a_store_is_not_begun_anew_under_a_process_that_trains_its_first(tmp_pat
                 sys.stdin.read()
     """
     slow = replace(FEW, num=1)
-    with pytest.raises(UserError, match="diverged"):
-        train(tmp_path, replace(slow, lr=1e30))
+    assert refused(tmp_path, replace(slow, lr=1e30)) == "lr"
     other = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert other.stdout is not None
     assert other.stdout.readline() == b"has 3\n"
-    with pytest.raises(UserError, match=r"holds experts with lr 1e\+30, not 0.1: give another"):
-        train(tmp_path, slow)
+    assert refused(tmp_path, slow) == "out"
     other.communicate()
     assert len(train(tmp_path, slow)) == 1
 
 
-def test_a_whole_store_is_not_written_to(tmp_path: Path) -> None:
+def test_whole_store_is_not_written_to(tmp_path: Path) -> None:
     whole = train(tmp_path)
     (tmp_path / ".lock").unlink()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -602,24 +602,24 @@ def test_a_whole_store_is_not_written_to(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
-def test_a_store_that_was_begun_anew_since_is_not_trained_into(tmp_path: Path) -> None:
+def test_store_that_was_begun_anew_since_is_not_trained_into(tmp_path: Path) -> None:
     net = make_net(NET, **small_data().shape)
     first, second = (
         train_module.identify(small_data(), net, replace(FEW, lr=lr), 0) for lr in (0.1, 0.2)
     )
     store = ExpertStore.create(tmp_path, first)
     ExpertStore.create(tmp_path, second)
-    with pytest.raises(UserError, match=r"lr 0.2, not 0.1"), store.claims([0]):
+    with pytest.raises(UserError) as error, store.claims([0]):
         pass
+    assert error.value.parameter == "out"
 
 
-def test_an_index_that_was_lost_does_not_mix_stores(tmp_path: Path) -> None:
+def test_index_that_was_lost_does_not_mix_stores(tmp_path: Path) -> None:
     store = train(tmp_path)
     (tmp_path / "index.json").unlink()
     with pytest.raises(UserError, match="is no expert store"):
         ExpertStore.open(tmp_path)
-    with pytest.raises(UserError, match=r"holds experts with lr 0.1, not 0.2"):
-        train(tmp_path, replace(FEW, lr=0.2))
+    assert refused(tmp_path, replace(FEW, lr=0.2)) == "out"
     store = train(tmp_path)
     assert len(store) == 2
 
@@ -627,10 +627,10 @@ def test_an_index_that_was_lost_does_not_mix_stores(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '{"format": 2}', '{"format": 2, "identity": {"data": "x"}}', "\0"]
 )
-def test_a_broken_index_is_refused(tmp_path: Path, text: str) -> None:
+def test_broken_index_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "index.json").write_text(text)
     for attempt in (lambda: ExpertStore.open(tmp_path), lambda: train(tmp_path)):
-        with pytest.raises(UserError, match=r"index.json can't be read as an expert store's"):
+        with pytest.raises(UserError, match="can't be read"):
             attempt()
     assert (tmp_path / "index.json").read_text() == text  # perhaps another program's
 
@@ -643,31 +643,33 @@ def test_places_without_a_store_are_refused(tmp_path: Path) -> None:
             ExpertStore.open(tmp_path / place)
     with pytest.raises(UserError, match="can't be read"):
         ExpertStore.open(tmp_path / "odd")
-    with pytest.raises(UserError, match=r"can't be written .*: give another place"):
+    with pytest.raises(UserError, match="can't be written"):
         train(tmp_path / "file")
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     identity = asdict(train(tmp_path).identity)
     write_json(tmp_path / "index.json", {"format": 3, "identity": identity})
-    with pytest.raises(UserError, match=r"index.json has format 3 and this version reads 2"):
+    with pytest.raises(UserError, match="format 3"):
         ExpertStore.open(tmp_path)
 
 
 def test_epochs_that_a_store_lacks_are_refused(tmp_path: Path) -> None:
     store = train(tmp_path, replace(FEW, num=1, from_epoch=2))
     store.require(2, 3)
-    for first, last in ((0, 3), (1, 2), (2, 4)):
-        with pytest.raises(
-            UserError, match=f"holds epochs 2 to 3 and epochs {first} to {last} are"
-        ):
-            store.require(first, last)
-    for epoch in (1, 4):  # row -1 would be another epoch's
-        with pytest.raises(UserError, match="holds epochs 2 to 3"):
-            store.snapshot(store.trajectory_path(0), epoch, CPU)
+    lacking = [
+        lambda first=f, last=t: store.require(first, last) for f, t in ((0, 3), (1, 2), (2, 4))
+    ]
+    # Row −1 would be another epoch's.
+    lacking += [lambda e=e: store.snapshot(store.trajectory_path(0), e, CPU) for e in (1, 4)]
+    for attempt in lacking:
+        with pytest.raises(UserError) as error:
+            attempt()
+        assert error.value.parameter == "experts"
     store.trajectory_path(0).unlink()
-    with pytest.raises(UserError, match="holds no whole trajectory yet"):
+    with pytest.raises(UserError) as error:
         ExpertStore.open(tmp_path).require(2, 3)
+    assert error.value.parameter == "experts"
 
 
 # Reading.
@@ -694,9 +696,9 @@ class RowsOnly:
         return values
 
 
-def test_a_snapshot_reads_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_reads_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = train(tmp_path, replace(FEW, num=1), KEPT)
-    net = store.identity.make_net()
+    net = store.make_net()
     opened: list[RowsOnly] = []
 
     @contextmanager
@@ -710,7 +712,7 @@ def test_a_snapshot_reads_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [file.read for file in opened] == [net.num_params + net.num_buffers]
 
 
-def test_a_snapshot_keeps_nothing_of_the_file(tmp_path: Path) -> None:
+def test_snapshot_keeps_nothing_of_the_file(tmp_path: Path) -> None:
     """A view would keep the file mapped, and be read later or never."""
     store = train(tmp_path, replace(FEW, num=1), KEPT)
     weights = store.snapshot(store.trajectory_path(0), 2, CPU)
@@ -727,7 +729,7 @@ def counted_store(path: Path, trajectories: int, epochs: int, first_epoch: int) 
         **{**json.loads(INDEX)["identity"], "epochs": epochs, "first_epoch": first_epoch}
     )
     store = ExpertStore.create(path, identity)
-    net = identity.make_net()
+    net = store.make_net()
     for number in range(trajectories):
         rows = [
             Weights(torch.full((net.num_params,), 100.0 * number + epoch), torch.zeros(0))
@@ -784,21 +786,21 @@ def test_draws_are_by_seed(tmp_path: Path) -> None:
     assert streams[0] == streams[1] != streams[2]
 
 
-def test_the_first_of_a_store_are_what_it_was_with_no_more(tmp_path: Path) -> None:
+def test_first_of_a_store_are_what_it_was_with_no_more(tmp_path: Path) -> None:
     store = counted_store(tmp_path, trajectories=2, epochs=2, first_epoch=0)
     two = store.fingerprint
-    net = store.identity.make_net()
+    net = store.make_net()
     store.write(2, [Weights(torch.zeros(net.num_params), torch.zeros(0))] * 3, {}, net)
     first = store.first(2)
     assert (len(first), first.fingerprint) == (2, two)
     assert (len(store), len(store.first(5))) == (3, 3)
 
 
-def test_what_is_written_is_seen_at_once(tmp_path: Path) -> None:
+def test_trajectory_written_is_seen_at_once(tmp_path: Path) -> None:
     store = counted_store(tmp_path, trajectories=1, epochs=2, first_epoch=0)
     assert len(store) == 1
     fingerprint = store.fingerprint
-    net = store.identity.make_net()
+    net = store.make_net()
     store.write(11, [Weights(torch.zeros(net.num_params), torch.zeros(0))] * 3, {}, net)
     assert [path.name for path in store.trajectories] == [
         "trajectory-0000.safetensors",
@@ -811,3 +813,71 @@ def test_what_is_written_is_seen_at_once(tmp_path: Path) -> None:
     assert others != both
     store.trajectory_path(11).rename(store.trajectory_path(12))
     assert ExpertStore.open(tmp_path).fingerprint not in (both, others)
+
+
+# Regression.
+
+
+def slow_error(store: ExpertStore, table: Data, number: int) -> float:
+    """The RMSE at every tenth point of one random order, in Python."""
+    order = torch.randperm(len(table.train), generator=torch.Generator().manual_seed(0)).tolist()
+    left_out = [place for count, place in enumerate(order) if count % 10 == number]
+    assert len(left_out) == 6
+    module = store.make_net().build().eval()
+    weights = store.snapshot(store.trajectory_path(number), store.last_epoch, CPU)
+    torch.nn.utils.vector_to_parameters(weights.params, module.parameters())
+    mean, std = (torch.tensor(v) for v in (table.target_scaling.mean, table.target_scaling.std))
+    squares = []
+    for place in left_out:
+        row = table.scaling.apply(table.train.inputs[place : place + 1])
+        with torch.no_grad():
+            away = module(row)[0] - (table.train.targets[place] - mean) / std
+        squares += away.square().tolist()
+    return (sum(squares) / len(squares)) ** 0.5
+
+
+def test_noise_is_the_error_at_the_points_that_experts_left_out(
+    table: Data, table_store: ExpertStore
+) -> None:
+    errors = [slow_error(table_store, table, number) for number in (0, 1)]
+    for number, error in enumerate(errors):
+        figures = table_store.describe(table_store.trajectory_path(number))
+        assert figures["left_out_rmse"] == pytest.approx(error, rel=1e-4)
+        assert 0 < figures["test_rmse"] < 3
+    expected = (sum(error**2 for error in errors) / 2) ** 0.5
+    assert table_store.noise == pytest.approx(expected, rel=1e-4)
+    assert errors[0] != errors[1]
+
+
+def test_points_left_out_are_not_trained_on(table: Data, tmp_path: Path) -> None:
+    """Other targets at them change nothing of the expert, and of another expert something."""
+    order = torch.randperm(len(table.train), generator=torch.Generator().manual_seed(0))
+    targets = table.train.targets.clone()
+    targets[order[::10]] += 5.0  # of expert 0
+    other = replace(table, train=Split(table.train.inputs, targets))
+    ends = []
+    for name, seen in (("one", table), ("other", other)):
+        settings = ExpertOptions(num=2, epochs=2, lr=0.05, batch=18)
+        store = train(tmp_path / name, settings, "mlp:depth=1,width=4", seen)
+        ends.append([snapshots(store, number)[-1].params for number in (0, 1)])
+    assert torch.equal(ends[0][0], ends[1][0])
+    assert not torch.equal(ends[0][1], ends[1][1])
+
+
+def test_experts_of_classes_leave_out_nothing(whole_store: ExpertStore) -> None:
+    assert whole_store.noise is None
+    assert "left_out_rmse" not in whole_store.describe(whole_store.trajectory_path(0))
+    assert "task" not in whole_store.identity.as_json()  # as in stores of the first edition
+
+
+def test_store_of_a_regression_is_read_again(table_store: ExpertStore) -> None:
+    opened = ExpertStore.open(table_store.path)
+    assert opened.identity == table_store.identity
+    assert (opened.identity.task, opened.identity.input_shape) == ("regression", (3,))
+    assert opened.fingerprint == table_store.fingerprint
+    assert opened.make_net().outputs == 2
+
+
+def test_experts_of_a_table_take_no_augmentation(table: Data, tmp_path: Path) -> None:
+    assert refused(tmp_path / "store", replace(FEW, dsa="on"), "mlp", table) == "dsa"
+    assert not (tmp_path / "store").exists()

@@ -3,14 +3,13 @@ import torch
 from torch import nn
 
 from oracles.nets import slow_convnet, slow_instance_norm
-from pseudocoreset.nets import Net, Weights, make_net
-from pseudocoreset.nets.convnet import HalvingPool
+from pseudocoreset.nets import Net, Weights, default_net, make_net
 from pseudocoreset.nets.norms import Norm
 from pseudocoreset.nets.resnet import BasicBlock
 
 
 def small_net(spec: str, channels: int = 3, image_size: int = 32, classes: int = 10) -> Net:
-    return make_net(spec, channels=channels, image_size=image_size, classes=classes)
+    return make_net(spec, input_shape=(channels, image_size, image_size), outputs=classes)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -29,6 +28,7 @@ def generator(seed: int = 0) -> torch.Generator:
         ("vgg11", 32, 10, 9_231_114),
         ("resnet18", 32, 10, 11_173_962),
         ("resnet34", 32, 10, 21_282_122),
+        ("mlp", 32, 10, 3072 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10),
     ],
 )
 def test_parameter_counts_are_those_of_the_reference_networks(spec, image_size, classes, count):
@@ -56,6 +56,8 @@ def test_convnet_has_the_depth_of_its_image_size(size, depth):
         ("vgg11", "vgg11:norm=instance"),
         ("resnet18:norm=group", "resnet18:norm=group"),
         ("resnet34", "resnet34:norm=instance"),
+        ("mlp", "mlp:depth=2,width=64"),
+        ("mlp:width=5", "mlp:depth=2,width=5"),
     ],
 )
 def test_the_canonical_spec_makes_the_same_network(spec, canonical):
@@ -156,30 +158,35 @@ def test_resnet_block_adds_its_shortcut():
         assert BasicBlock(4, 8, 2, 3, Norm("instance"))(maps).shape == (2, 8, 3, 3)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 5, 4, 2), (2, 3, 2, 64)])
-def test_pooling_by_a_product_is_pytorchs(shape):
-    """Values, gradients, and gradients of these."""
-    generator = torch.Generator().manual_seed(0)
-    maps, weight = (torch.randn(shape, generator=generator).double() for _ in range(2))
-    found = []
-    for pool in (HalvingPool(), nn.AvgPool2d(2)):
-        leaf = maps.clone().requires_grad_()
-        pooled = pool(leaf)
-        (slope,) = torch.autograd.grad((pooled**3).sum(), leaf, create_graph=True)
-        (second,) = torch.autograd.grad((slope * weight).sum(), leaf)
-        found.append((pooled, slope, second))
-    for ours, theirs in zip(*found, strict=True):
-        assert theirs.abs().max() > 0.01
-        torch.testing.assert_close(ours, theirs)
+@pytest.mark.parametrize("shape", [(7,), (1,), (3, 4, 4)])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_mlp_equals_its_products_written_out(shape, depth):
+    net = make_net(f"mlp:depth={depth},width=5", input_shape=shape, outputs=2)
+    weights = net.init(generator())
+    inputs = torch.randn(4, *shape, generator=generator(1))
+    tensors = list(net.unflatten(weights.params).values())
+    hidden = inputs.reshape(4, -1)
+    for layer in range(depth):
+        hidden = (hidden @ tensors[2 * layer].T + tensors[2 * layer + 1]).clamp(min=0)
+    expected = hidden @ tensors[-2].T + tensors[-1]
+    assert len(tensors) == 2 * depth + 2
+    assert net.num_buffers == 0
+    assert net.by_image
+    torch.testing.assert_close(net.apply(weights, inputs), expected)
+    torch.testing.assert_close(net.train(weights, inputs)[0], expected)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 7, 8), (2, 3, 8, 7), (1, 1, 2, 66)])
-def test_other_maps_are_left_to_pytorch(shape):
-    maps = torch.randn(shape)
-    assert torch.equal(HalvingPool()(maps), nn.AvgPool2d(2)(maps))
+def test_net_says_what_it_is_in_one_line():
+    net = make_net("mlp:width=3,depth=1", input_shape=(4,), outputs=2)
+    assert repr(net) == "Net(mlp:depth=1,width=3, 4 to 2, 23 parameters)"
+    assert (net.input_shape, net.outputs, net.source_digest) == ((4,), 2, None)
 
 
-def test_maps_with_their_channels_last_are_pooled_alike():
-    maps = torch.randn(2, 3, 8, 8)
-    last = maps.contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(HalvingPool()(last), nn.AvgPool2d(2)(maps))
+def test_the_same_name_and_shape_give_the_same_object():
+    assert small_net("convnet") is small_net("convnet")
+    assert small_net("convnet") is not small_net("convnet", 1)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 64, 64), (1,), (30,)])
+def test_the_default_network_takes_the_inputs(shape):
+    assert make_net(default_net(shape), input_shape=shape, outputs=2).input_shape == shape

@@ -18,11 +18,12 @@ SPECS = (
     "alexnet",
     "vgg11",
     "resnet18:norm=batch,stats=kept",
+    "mlp:width=8",
 )
 
 
 def make(spec: str) -> Net:
-    return make_net(spec, channels=3, image_size=28, classes=4)
+    return make_net(spec, input_shape=(3, 28, 28), outputs=4)
 
 
 def draw(net: Net, seed: int = 0) -> tuple[Weights, Tensor, Tensor]:
@@ -30,7 +31,7 @@ def draw(net: Net, seed: int = 0) -> tuple[Weights, Tensor, Tensor]:
     weights = net.init(generator)
     # Not the init itself, so that the norms' weights and biases are seen to count.
     params = weights.params + 0.02 * torch.randn(net.num_params, generator=generator)
-    images = torch.randn(3, 3, net.image_size, net.image_size, generator=generator)
+    images = torch.randn(3, *net.input_shape, generator=generator)
     labels = torch.tensor([0, 1, 3])
     return weights._replace(params=params), images, labels
 
@@ -125,7 +126,7 @@ def test_one_network_serves_many_sets_of_weights():
 
 
 def test_gradients_can_be_differentiated_again():
-    net = make_net("convnet:width=4,depth=1", channels=1, image_size=8, classes=2)
+    net = make_net("convnet:width=4,depth=1", input_shape=(1, 8, 8), outputs=2)
     generator = torch.Generator().manual_seed(0)
     params, buffers = net.init(generator)
     params = params.double().requires_grad_()
@@ -143,8 +144,8 @@ def test_gradients_can_be_differentiated_again():
 COMPILED = """
 import torch
 from pseudocoreset.nets import make_net
-for spec in ("convnet:width=8", "convnet:width=8,norm=batch,stats=kept"):
-    net = make_net(spec, channels=3, image_size=16, classes=4)
+for spec in ("convnet:width=8", "convnet:width=8,norm=batch,stats=kept", "mlp"):
+    net = make_net(spec, input_shape=(3, 16, 16), outputs=4)
     weights = net.init(torch.Generator().manual_seed(0))
     images = torch.randn(2, 3, 16, 16)
     compiled = torch.compile(net.train, fullgraph=True, backend="aot_eager")
@@ -187,7 +188,7 @@ def test_batch_statistics_keep_nothing_and_are_used_at_test_time_too():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("spec", ["convnet", "convnet:norm=batch,stats=kept", "resnet18"])
+@pytest.mark.parametrize("spec", ["convnet", "convnet:norm=batch,stats=kept", "resnet18", "mlp"])
 def test_a_cuda_graph_replays_what_the_cpu_computes(spec):
     net = make(spec)
     weights, images, _ = draw(net)

@@ -3,11 +3,11 @@ import torch
 
 from pseudocoreset.nets import Net, make_net
 
-SPECS = ("convnet", "convnet:norm=layer", "lenet", "convnet:norm=batch,stats=kept")
+SPECS = ("convnet", "convnet:norm=layer", "lenet", "convnet:norm=batch,stats=kept", "mlp")
 
 
 def make(spec: str) -> Net:
-    return make_net(spec, channels=3, image_size=32, classes=10)
+    return make_net(spec, input_shape=(3, 32, 32), outputs=10)
 
 
 @pytest.mark.parametrize("spec", SPECS)

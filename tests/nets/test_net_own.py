@@ -1,7 +1,14 @@
+import sys
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+
 import own_factories  # here, as it draws from the global generator when it is first imported
 import pytest
 import torch
+from torch import nn
 
+from pseudocoreset.engine import plugins
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts.train import experts_at_once
 from pseudocoreset.nets import Net, Weights, make_net
@@ -9,7 +16,7 @@ from pseudocoreset.posterior.sample import chains_at_once
 
 
 def make(name: str) -> Net:
-    return make_net(f"{own_factories.__name__}:{name}", channels=1, image_size=4, classes=3)
+    return make_net(f"{own_factories.__name__}:{name}", input_shape=(1, 4, 4), outputs=3)
 
 
 @pytest.fixture
@@ -56,7 +63,7 @@ def test_networks_that_draw_for_themselves_are_not_trained_side_by_side(at_once,
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     assert make("dropout").draws
     assert at_once(9, make("dropout"), cuda) == 1
-    ours = make_net("convnet:width=8", channels=1, image_size=8, classes=3)
+    ours = make_net("convnet:width=8", input_shape=(1, 8, 8), outputs=3)
     for net in (ours, make("plain")):
         assert not net.draws
         assert at_once(9, net, cuda) == most
@@ -87,46 +94,111 @@ def test_group_norm_of_several_values_on_1x1_maps_is_taken():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    "name",
     [
-        ("doubles", "failed in training mode on images of 2×1×4×4 with RuntimeError"),
-        ("two_images", "failed in training mode on images of 3×1×4×4 with RuntimeError"),
-        ("detached", "gave logits through which no gradient flows to its weights"),
-        ("absent", "module own_factories has no function called absent: name a network as"),
-        ("raises", "called with (1, 4, 3), failed with RuntimeError: two lines; let it take"),
-        ("refuses", "only for 32×32"),
-        ("no_arguments", "failed with TypeError: no_arguments() takes 0 positional arguments"),
-        ("not_a_module", "returned a str; let it return a torch.nn.Module"),
-        ("same", "returns the same module at each call; let it build a new one"),
-        ("lazy", "has lazy layers; give them their sizes"),
-        ("no_parameters", "has no parameters; register them"),
-        ("complex_weights", "has complex weights; use real ones"),
-        ("fixed_size", "failed in training mode on images of 2×1×4×4 with RuntimeError"),
-        ("wrong_classes", "gave torch.float32 of 2×4 for images of 2×1×4×4; let it give logits"),
-        ("pair", "gave a tuple for images of 2×1×4×4; let it give logits, floats of 2×3"),
-        ("labels", "gave torch.int64 of 2 for images of 2×1×4×4"),
-        ("single_group", "an instance norm on 1×1 feature maps keeps nothing but its bias"),
-        ("single_instance", "can't take 2×1×4×4 images: an instance norm on 1×1 feature maps"),
+        "doubles",
+        "two_images",
+        "detached",
+        "absent",
+        "raises",
+        "refuses",
+        "no_arguments",
+        "not_a_module",
+        "same",
+        "lazy",
+        "no_parameters",
+        "complex_weights",
+        "fixed_size",
+        "wrong_classes",
+        "pair",
+        "labels",
+        "single_group",
+        "single_instance",
     ],
 )
-def test_own_networks_that_cannot_be_used_are_refused(name, words):
+def test_own_networks_that_cannot_be_used_are_refused(name):
     with pytest.raises(UserError) as caught:
         make(name)
-    assert words in str(caught.value)
+    assert caught.value.parameter == "net"
     assert "\n" not in str(caught.value)
 
 
-def test_a_module_that_cannot_be_imported_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=r"nowhere\.nets:make can't be imported \(ModuleNotFound"):
-        make_net("nowhere.nets:make", channels=1, image_size=8, classes=3)
-    (tmp_path / "broken_nets.py").write_text("1 / 0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=r"ZeroDivisionError: division by zero\): check its name"):
-        make_net("broken_nets:make", channels=1, image_size=8, classes=3)
+@pytest.mark.parametrize(
+    ("shape", "called"),
+    [
+        ((1, 4, 4), "(1, 4, 3) for (channels, image_size, classes)"),
+        ((6,), "(6, 3) for (features, outputs)"),
+    ],
+)
+def test_a_refused_factory_is_told_how_it_was_called(shape, called):
+    with pytest.raises(UserError) as caught:
+        make_net(own_factories.no_arguments, input_shape=shape, outputs=3)
+    assert called in str(caught.value)
 
 
 def test_a_name_we_know_comes_first(tmp_path, monkeypatch):
-    (tmp_path / "convnet.py").write_text("def depth(*args): raise SystemExit\n")
+    (tmp_path / "convnet.py").write_text("raise SystemExit\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="'depth' where one option=value was expected"):
-        make_net("convnet:depth", channels=1, image_size=8, classes=3)
+    with pytest.raises(UserError):
+        make_net("convnet:depth", input_shape=(1, 8, 8), outputs=3)
+    assert "convnet" not in sys.modules
+
+
+@pytest.mark.parametrize("factory", [own_factories.Custom, own_factories.custom])
+def test_a_class_or_function_is_a_network_that_files_may_name(factory):
+    shape = {"input_shape": (1, 4, 4), "outputs": 3}
+    net = make_net(factory, **shape)
+    assert net.spec == f"own_factories:{factory.__name__}"
+    assert make_net(factory, **shape) is net
+    assert make_net(net.spec, **shape, source="file") is net
+    file = Path(own_factories.__file__)
+    assert net.source_digest == blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+def test_a_local_class_is_a_network_that_must_be_given_again(monkeypatch):
+    class Local(nn.Linear):
+        pass
+
+    net = make_net(Local, input_shape=(5,), outputs=2)
+    assert net.spec.endswith(
+        ":test_a_local_class_is_a_network_that_must_be_given_again.<locals>.Local"
+    )
+    assert make_net(net.spec, input_shape=(5,), outputs=2, source="file") is net
+    monkeypatch.setattr(plugins, "_allowed", {})
+    with pytest.raises(UserError) as caught:
+        make_net(net.spec, input_shape=(5,), outputs=2, source="file", trust_code=True)
+    assert caught.value.parameter == "net"
+
+
+@pytest.mark.parametrize("factory", [nn.Linear, partial(nn.Linear, bias=False)])
+def test_a_table_network_is_called_with_features_and_outputs(factory):
+    net = make_net(factory, input_shape=(5,), outputs=2)
+    assert net.num_params in (10, 12)
+    weights = net.init(torch.Generator().manual_seed(0))
+    inputs = torch.randn(3, 5)
+    tensors = net.unflatten(weights.params)
+    expected = inputs @ tensors["weight"].T + tensors.get("bias", torch.zeros(2))
+    torch.testing.assert_close(net.apply(weights, inputs), expected)
+
+
+def test_code_typed_in_has_no_source_digest():
+    names: dict[str, object] = {}
+    exec(
+        "def build(features, outputs): return Linear(features, outputs)",
+        {"Linear": nn.Linear},
+        names,
+    )
+    assert make_net(names["build"], input_shape=(5,), outputs=2).source_digest is None
+
+
+def test_a_file_that_names_an_own_network_runs_nothing(tmp_path, monkeypatch):
+    (tmp_path / "evil_net.py").write_text("from pathlib import Path\nPath('marker').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    with pytest.raises(
+        UserError, match=r"coreset\.safetensors names the network evil_net:make"
+    ) as caught:
+        make_net("evil_net:make", input_shape=(5,), outputs=2, source=Path("coreset.safetensors"))
+    assert caught.value.parameter == "net"
+    assert not (tmp_path / "marker").exists()
+    assert sys.path == before

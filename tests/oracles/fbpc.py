@@ -19,9 +19,31 @@ import torch
 from torch import Tensor, nn
 
 from pseudocoreset.augment import Draw
-from pseudocoreset.divergences import Context, Points
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.likelihoods import Gaussian, Likelihood
+from pseudocoreset.methods import FBPC, Context, Method, Points
 from pseudocoreset.nets import Net, Weights
+
+
+def log_likelihoods(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor:
+    """log p(y | f) of each point, by its formula: softmax, or a normal distribution a target."""
+    if isinstance(likelihood, Gaussian):
+        sigma = likelihood.noise
+        away = (outputs - targets) / sigma
+        return -(away**2 / 2 + math.log(sigma) + math.log(2 * math.pi) / 2).sum(1)
+    log_p = torch.log_softmax(outputs, 1)
+    if targets.ndim == 1:
+        return log_p[torch.arange(len(targets)), targets]
+    return (targets * log_p).sum(1)
+
+
+def lowest_loss(likelihood: Likelihood, targets: Tensor) -> float:
+    """What is left of the mean loss at the best outputs."""
+    if isinstance(likelihood, Gaussian):
+        return -float(log_likelihoods(likelihood, targets, targets).mean())
+    if not targets.is_floating_point():
+        return 0.0
+    return sum(-p * math.log(p) for p in targets.flatten().tolist() if p > 0) / len(targets)
 
 
 @dataclass
@@ -51,12 +73,9 @@ class SlowUpdate:
         for draw, noise in zip(self.draws, side.noise, strict=True):
             mean = side.module(self.context.augmentation.apply(images, draw))
             for epsilon in noise:
-                log_p = torch.log_softmax(mean + side.psi.sqrt() * epsilon, 1)
-                if labels.ndim == 1:
-                    likelihood = log_p[torch.arange(len(labels)), labels]
-                else:
-                    likelihood = (labels * log_p).sum(1)
-                total = total - likelihood.sum() / (len(images) * len(noise) * len(self.draws))
+                outputs = mean + side.psi.sqrt() * epsilon
+                log_p = log_likelihoods(self.context.likelihood, outputs, labels)
+                total = total - log_p.sum() / (len(images) * len(noise) * len(self.draws))
         return total
 
     def difference(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -65,12 +84,12 @@ class SlowUpdate:
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradient of the whole coreset; zero where it was not chosen."""
-        leaves = {"images": self.coreset.images[self.chosen].clone().requires_grad_()}
-        labels = self.coreset.labels[self.chosen]
+        leaves = {"inputs": self.coreset.inputs[self.chosen].clone().requires_grad_()}
+        labels = self.coreset.targets[self.chosen]
         if labels.is_floating_point():
-            labels = leaves["labels"] = labels.clone().requires_grad_()
+            labels = leaves["targets"] = labels.clone().requires_grad_()
         found = torch.autograd.grad(
-            self.difference(leaves["images"], labels), list(leaves.values())
+            self.difference(leaves["inputs"], labels), list(leaves.values())
         )
         gradients = {}
         for name, gradient in zip(leaves, found, strict=True):
@@ -80,10 +99,10 @@ class SlowUpdate:
 
 
 def slow_update(
+    method: Method,
     context: Context,
     coreset: Points,
     rng: Rng,
-    isotropic: bool = False,
     points: Tensor | None = None,
 ) -> SlowUpdate:
     """The body of Algorithm 1; of the coreset's type, float32 or float64.
@@ -91,31 +110,31 @@ def slow_update(
     `points`, given, take the place of the chosen images where Ψ̂ is measured; they may carry a
     gradient, which the paper stops.
     """
-    settings, generator = context.settings, rng.device
-    images, dtype = coreset.images, coreset.images.dtype
+    generator = rng.device
+    images, dtype = coreset.inputs, coreset.inputs.dtype
     size = len(images)
-    in_batches = settings.batch < size
+    in_batches = context.batch < size
     chosen = list(range(size))
     if in_batches:
-        chosen = torch.randperm(size, generator=generator)[: settings.batch].tolist()
+        chosen = torch.randperm(size, generator=generator)[: context.batch].tolist()
     draws = [
         context.augmentation.draw(len(chosen), images.shape[-1], generator)
-        for _ in range(settings.draws)
+        for _ in range(method.draws)
     ]
     points = images[chosen] if points is None else points
-    first, last = settings.from_epoch, settings.to_epoch
+    first, last = method.from_epoch, method.to_epoch
     x = _module(context.net, context.experts.draw(first, rng, images.device, last), dtype)
-    u, map_steps = _map_solution(context, coreset, in_batches, generator)
-    if isotropic:
-        psi_x = psi_u = torch.ones(len(chosen), context.net.classes, dtype=dtype)
+    u, map_steps = _map_solution(method, context, coreset, in_batches, generator)
+    if not isinstance(method, FBPC):
+        psi_x = psi_u = torch.ones(len(chosen), context.net.outputs, dtype=dtype)
     else:
         beside = rng.beside()
-        batches = _real_batches(context, dtype, beside)
-        psi_x = _variance(context, x, points, settings.lr_x, batches, beside)
+        batches = _real_batches(method, context, dtype, beside)
+        psi_x = _variance(context, x, points, method.lr_x, batches, beside)
         order = torch.randperm(size, generator=generator) if in_batches else None
-        batches = _coreset_batches(context, coreset, order, rng)
-        psi_u = _variance(context, u, points, settings.lr_u, batches, rng)
-    shape = (settings.samples, len(chosen), context.net.classes)
+        batches = _coreset_batches(method, context, coreset, order, rng)
+        psi_u = _variance(context, u, points, method.lr_u, batches, rng)
+    shape = (method.samples, len(chosen), context.net.outputs)
     noise = [torch.randn(shape, generator=generator, dtype=dtype) for _ in range(2 * len(draws))]
     sides = Side(x, psi_x, noise[: len(draws)]), Side(u, psi_u, noise[len(draws) :])
     return SlowUpdate(context, coreset, chosen, draws, *sides, map_steps)
@@ -139,9 +158,13 @@ def _copy(net: Net, module: nn.Module) -> nn.Module:
 
 
 def _step(
-    module: nn.Module, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor
+    likelihood: Likelihood,
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    images: Tensor,
+    labels: Tensor,
 ) -> float:
-    loss = nn.functional.cross_entropy(module(images), labels)
+    loss = -log_likelihoods(likelihood, module(images), labels).mean()
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
@@ -149,54 +172,66 @@ def _step(
 
 
 def _map_solution(
-    context: Context, coreset: Points, in_batches: bool, generator: torch.Generator
+    method: Method,
+    context: Context,
+    coreset: Points,
+    in_batches: bool,
+    generator: torch.Generator,
 ) -> tuple[nn.Module, int]:
-    """θ_u: Adam until the mean loss of ten steps is at most γ, above what the labels leave."""
-    least = 0.0
-    if coreset.labels.is_floating_point():
-        least = sum(-p * math.log(p) for p in coreset.labels.flatten().tolist() if p > 0)
-        least /= len(coreset.labels)
-    settings, size = context.settings, len(coreset.images)
-    module = _module(context.net, context.net.init(generator), coreset.images.dtype).train()
-    optimiser = torch.optim.Adam(module.parameters(), lr=settings.lr_map)
+    """θ_u: Adam until the mean loss of ten steps is at most γ, above the lowest loss."""
+    least, size = lowest_loss(context.likelihood, coreset.targets), len(coreset.inputs)
+    module = _module(context.net, context.net.init(generator), coreset.inputs.dtype).train()
+    optimiser = torch.optim.Adam(module.parameters(), lr=method.lr_map)
     steps, mean = 0, float("inf")
-    while mean > settings.gamma and steps < settings.max_map_steps:
+    while mean > method.gamma and steps < method.max_map_steps:
         losses = []
         order = torch.randperm(size, generator=generator).tolist() if in_batches else None
         for step in range(10):
             index = list(range(size))
             if order is not None:
-                first = step * settings.batch
-                index = [order[i % size] for i in range(first, first + settings.batch)]
-            images = context.augmentation(coreset.images[index], generator)
-            losses.append(_step(module, optimiser, images, coreset.labels[index]))
+                first = step * context.batch
+                index = [order[i % size] for i in range(first, first + context.batch)]
+            images = context.augmentation(coreset.inputs[index], generator)
+            targets = coreset.targets[index]
+            losses.append(_step(context.likelihood, module, optimiser, images, targets))
         mean = sum(losses) / len(losses) - least
         steps += len(losses)
     return module.eval(), steps
 
 
-def _real_batches(context, dtype, rng):
-    """K batches of real images, normalised and augmented, one at a time."""
-    settings, split = context.settings, context.real.split
-    number = settings.covariance_steps * settings.real_batch
+def _real_batches(method, context, dtype, rng):
+    """K batches of real points, scaled and augmented, one at a time."""
+    split = context.real.split
+    number = method.covariance_steps * method.real_batch
     order = torch.randint(len(split), (number,), generator=rng.device)
-    mean, std = (
-        torch.tensor(values).view(-1, 1, 1)
-        for values in (context.real.normalisation.mean, context.real.normalisation.std)
-    )
-    for index in order.split(settings.real_batch):
-        images = ((split.images[index].float() / 255 - mean) / std).to(dtype)
-        yield context.augmentation(images, rng.device), split.labels[index]
+    for index in order.split(method.real_batch):
+        inputs, targets = _scaled(context, index, dtype)
+        yield context.augmentation(inputs, rng.device), targets
 
 
-def _coreset_batches(context, coreset, order, rng):
+def _scaled(context, index, dtype):
+    """Real points as networks see them, and their targets."""
+    real = context.real
+    inputs, targets = real.split.inputs[index], real.split.targets[index]
+    mean, std = (torch.tensor(values) for values in (real.scaling.mean, real.scaling.std))
+    if inputs.ndim == 4:
+        inputs, mean, std = inputs.float() / 255, mean.view(-1, 1, 1), std.view(-1, 1, 1)
+    if real.target_scaling is not None:
+        mean_y, std_y = (
+            torch.tensor(v) for v in (real.target_scaling.mean, real.target_scaling.std)
+        )
+        targets = ((targets - mean_y) / std_y).to(dtype)
+    return ((inputs - mean) / std).to(dtype), targets
+
+
+def _coreset_batches(method, context, coreset, order, rng):
     """K batches of the coreset, round and round; all of it where it has no batches."""
-    settings, size = context.settings, len(coreset.images)
-    for step in range(settings.covariance_steps):
+    size, batch = len(coreset.inputs), context.batch
+    for step in range(method.covariance_steps):
         index = torch.arange(size)
         if order is not None:
-            index = order[(step * settings.batch + torch.arange(settings.batch)) % size]
-        yield context.augmentation(coreset.images[index], rng.device), coreset.labels[index]
+            index = order[(step * batch + torch.arange(batch)) % size]
+        yield context.augmentation(coreset.inputs[index], rng.device), coreset.targets[index]
 
 
 def _variance(context, start, points, lr, batches, rng) -> Tensor:
@@ -205,7 +240,7 @@ def _variance(context, start, points, lr, batches, rng) -> Tensor:
     optimiser = torch.optim.SGD(module.parameters(), lr=lr)
     outputs: list[Tensor] = []
     for images, labels in batches:
-        _step(module.train(), optimiser, images, labels)
+        _step(context.likelihood, module.train(), optimiser, images, labels)
         # Each θ^(k) is kept as a constant of its own: the next step changes the module in place.
         frozen = _copy(context.net, module).requires_grad_(False).eval()
         outputs.append(frozen(context.augmentation(points, rng.device)).double())

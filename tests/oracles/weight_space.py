@@ -9,21 +9,21 @@ and an augmentation for each of the student's steps; 3. which images of the core
 again where it has batches); 4. what the method's own estimator draws.
 """
 
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from oracles.fbpc import _copy, _module, _step
+from oracles.fbpc import _copy, _module, _step, log_likelihoods
 from pseudocoreset.augment import Augmentation, Draw
-from pseudocoreset.data import Normalisation, Split
-from pseudocoreset.divergences import Context, Points
+from pseudocoreset.data import Scaling, Split
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.experts import ExpertStore
+from pseudocoreset.likelihoods import Categorical
+from pseudocoreset.methods import Context, Method, Points
 from pseudocoreset.nets import Net, Weights
-from small_world import DoubleImages, in_double, make_settings
+from small_world import DoublePoints
 
 
 @dataclass
@@ -37,35 +37,34 @@ class Start:
     chosen: list[int]
 
 
-def slow_start(
-    context: Context, coreset: Points, rng: Rng, epochs: int, steps: int, lr: float
-) -> Start:
+def slow_start(method: Method, context: Context, coreset: Points, rng: Rng) -> Start:
     """θ₀ and μ_x from an expert, μ_u by SGD on the coreset, and the images of this update."""
-    store, settings, size = context.experts, context.settings, len(coreset.images)
+    store, size = context.experts, len(coreset.inputs)
     trajectory = store.trajectories[rng.choose(len(store))]
-    epoch = rng.choose(epochs)
+    epoch = rng.choose(method.start_epochs)
+    ahead = getattr(method, "expert_epochs", 0)
     begin, expert = (
         _module(
             context.net,
-            store.snapshot(trajectory, e, coreset.images.device),
-            coreset.images.dtype,
+            store.snapshot(trajectory, e, coreset.inputs.device),
+            coreset.inputs.dtype,
         )
-        for e in (epoch, epoch + context.settings.expert_epochs)
+        for e in (epoch, epoch + ahead)
     )
-    in_batches = settings.batch < size
+    in_batches = context.batch < size
     order = torch.randperm(size, generator=rng.device).tolist() if in_batches else None
     student = _copy(context.net, begin).train()
-    optimiser = torch.optim.SGD(student.parameters(), lr=lr)
-    for step in range(steps):
+    optimiser = torch.optim.SGD(student.parameters(), lr=method.lr_student)
+    for step in range(method.student_steps):
         index = list(range(size))
         if order is not None:
-            first = step * settings.batch
-            index = [order[i % size] for i in range(first, first + settings.batch)]
-        images = context.augmentation(coreset.images[index], rng.device)
-        _step(student, optimiser, images, coreset.labels[index])
+            first = step * context.batch
+            index = [order[i % size] for i in range(first, first + context.batch)]
+        images = context.augmentation(coreset.inputs[index], rng.device)
+        _step(context.likelihood, student, optimiser, images, coreset.targets[index])
     chosen = list(range(size))
     if in_batches:
-        chosen = torch.randperm(size, generator=rng.device)[: settings.batch].tolist()
+        chosen = torch.randperm(size, generator=rng.device)[: context.batch].tolist()
     return Start(epoch, begin, expert, student.eval(), chosen)
 
 
@@ -76,14 +75,6 @@ def noisy(net: Net, module: nn.Module, std: float, generator: torch.Generator) -
     noise = torch.randn(params.shape, generator=generator, dtype=params.dtype)
     nn.utils.vector_to_parameters(params + std * noise, moved.parameters())
     return moved
-
-
-def log_likelihoods(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """log p(y | x, θ) of each image."""
-    log_p = torch.log_softmax(module(images), 1)
-    if labels.ndim == 1:
-        return log_p[torch.arange(len(labels)), labels]
-    return (labels * log_p).sum(1)
 
 
 @dataclass
@@ -100,8 +91,9 @@ class SlowForwardKL:
         total = torch.zeros((), dtype=images.dtype)
         for draw, *modules in self.samples:
             points = self.context.augmentation.apply(images, draw)
-            likelihood = log_likelihoods(modules[side], points, labels)
-            total = total - likelihood.sum() / (len(images) * len(self.samples))
+            outputs = modules[side](points)
+            log_p = log_likelihoods(self.context.likelihood, outputs, labels)
+            total = total - log_p.sum() / (len(images) * len(self.samples))
         return total
 
     def difference(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -111,17 +103,17 @@ class SlowForwardKL:
     def gradients(self) -> dict[str, Tensor]:
         leaves, labels = leaves_of(self.coreset, self.start.chosen)
         found = torch.autograd.grad(
-            self.difference(leaves["images"], labels), list(leaves.values())
+            self.difference(leaves["inputs"], labels), list(leaves.values())
         )
         return spread(self.coreset, self.start.chosen, dict(zip(leaves, found, strict=True)))
 
 
 def leaves_of(coreset: Points, chosen: list[int]) -> tuple[dict[str, Tensor], Tensor]:
     """What is learned of the chosen images, and their labels."""
-    leaves = {"images": coreset.images[chosen].clone().requires_grad_()}
-    labels = coreset.labels[chosen]
+    leaves = {"inputs": coreset.inputs[chosen].clone().requires_grad_()}
+    labels = coreset.targets[chosen]
     if labels.is_floating_point():
-        labels = leaves["labels"] = labels.clone().requires_grad_()
+        labels = leaves["targets"] = labels.clone().requires_grad_()
     return leaves, labels
 
 
@@ -134,26 +126,24 @@ def spread(coreset: Points, chosen: list[int], found: dict[str, Tensor]) -> dict
     return gradients
 
 
-def slow_forward_kl(
-    context: Context, coreset: Points, rng: Rng, epochs: int, steps: int, lr: float
-) -> SlowForwardKL:
+def slow_forward_kl(method: Method, context: Context, coreset: Points, rng: Rng) -> SlowForwardKL:
     """Equation `bpc-fkl` as printed; for each sample it draws T_s, ε_x and ε_u."""
-    start = slow_start(context, coreset, rng, epochs, steps, lr)
-    samples, size = [], coreset.images.shape[-1]
-    for _ in range(context.settings.samples):
+    start = slow_start(method, context, coreset, rng)
+    samples, size = [], coreset.inputs.shape[-1]
+    for _ in range(method.samples):
         draw = context.augmentation.draw(len(start.chosen), size, rng.device)
         x, u = (
-            noisy(context.net, module, context.settings.noise, rng.device)
+            noisy(context.net, module, method.noise, rng.device)
             for module in (start.expert, start.student)
         )
         samples.append((draw, x, u))
     return SlowForwardKL(context, coreset, start, samples)
 
 
-def real_batch(context: Context, rng: Rng) -> tuple[Tensor, Tensor]:
+def real_batch(method: Method, context: Context, rng: Rng) -> tuple[Tensor, Tensor]:
     """Different real images, augmented."""
     order = torch.randperm(len(context.real.split), generator=rng.device)
-    images, labels = context.real({}, order[: context.settings.likelihood_batch])
+    images, labels = context.real({}, order[: method.likelihood_batch])
     return context.augmentation(images, rng.device), labels
 
 
@@ -161,6 +151,7 @@ def real_batch(context: Context, rng: Rng) -> tuple[Tensor, Tensor]:
 class SlowReverseKL:
     """All samples' gradients and log-likelihoods, kept."""
 
+    method: Method
     coreset: Points
     start: Start
     found: dict[str, list[Tensor]]
@@ -168,8 +159,9 @@ class SlowReverseKL:
     mean_x: list[Tensor]
     mean_u: list[Tensor]
 
-    def gradients(self, weight_x: float, weight_u: float) -> dict[str, Tensor]:
+    def gradients(self) -> dict[str, Tensor]:
         """−Cov, as the mean of products of what is centred, with S − 1 below."""
+        weight_x, weight_u = self.method.weight_x, self.method.weight_u
         excess = torch.stack(
             [weight_x * x - weight_u * u for x, u in zip(self.mean_x, self.mean_u, strict=True)]
         )
@@ -182,29 +174,28 @@ class SlowReverseKL:
         return spread(self.coreset, self.start.chosen, covariances)
 
 
-def slow_reverse_kl(
-    context: Context, coreset: Points, rng: Rng, epochs: int, steps: int, lr: float
-) -> SlowReverseKL:
+def slow_reverse_kl(method: Method, context: Context, coreset: Points, rng: Rng) -> SlowReverseKL:
     """It draws an augmentation of the coreset, real images, theirs, and ε for each sample."""
-    start = slow_start(context, coreset, rng, epochs, steps, lr)
-    chosen, images = start.chosen, coreset.images
+    start = slow_start(method, context, coreset, rng)
+    chosen, images = start.chosen, coreset.inputs
     draw = context.augmentation.draw(len(images), images.shape[-1], rng.device)
-    real = real_batch(context, rng)
+    real = real_batch(method, context, rng)
     found: dict[str, list[Tensor]] = {}
     mean_x, mean_u = [], []
-    for _ in range(context.settings.samples):
-        theta = noisy(context.net, start.student, context.settings.noise, rng.device)
+    for _ in range(method.samples):
+        theta = noisy(context.net, start.student, method.noise, rng.device)
         leaves, labels = leaves_of(coreset, chosen)
-        everything = images.index_copy(0, torch.tensor(chosen), leaves["images"])
-        all_labels = coreset.labels.index_copy(0, torch.tensor(chosen), labels)
+        everything = images.index_copy(0, torch.tensor(chosen), leaves["inputs"])
+        all_labels = coreset.targets.index_copy(0, torch.tensor(chosen), labels)
         points = context.augmentation.apply(everything, draw)
-        log_p = log_likelihoods(theta, points, all_labels)
+        log_p = log_likelihoods(context.likelihood, theta(points), all_labels)
         moved = log_p[chosen].sum() / len(chosen)
         for name, g in zip(leaves, torch.autograd.grad(moved, list(leaves.values())), strict=True):
             found.setdefault(name, []).append(g)
         mean_u.append(log_p.detach().sum() / len(images))
-        mean_x.append(log_likelihoods(theta, *real).sum() / len(real[1]))
-    return SlowReverseKL(coreset, start, found, mean_x, mean_u)
+        log_p = log_likelihoods(context.likelihood, theta(real[0]), real[1])
+        mean_x.append(log_p.sum() / len(real[1]))
+    return SlowReverseKL(method, coreset, start, found, mean_x, mean_u)
 
 
 @dataclass
@@ -218,31 +209,33 @@ class SlowWasserstein:
 
 
 def slow_wasserstein(
-    context: Context, coreset: Points, rng: Rng, epochs: int, ahead: int, steps: int, lr: float
+    method: Method, context: Context, coreset: Points, rng: Rng, lr: float
 ) -> SlowWasserstein:
     """It draws an order of the images (where it has batches), then an augmentation a step."""
-    store, size = context.experts, len(coreset.images)
+    store, size = context.experts, len(coreset.inputs)
     trajectory = store.trajectories[rng.choose(len(store))]
-    epoch = rng.choose(epochs)
+    epoch = rng.choose(method.start_epochs)
     begin, target = (
-        store.snapshot(trajectory, e, rng.device.device) for e in (epoch, epoch + ahead)
+        store.snapshot(trajectory, e, rng.device.device)
+        for e in (epoch, epoch + method.expert_epochs)
     )
-    module = _module(context.net, begin, coreset.images.dtype).train()
+    module = _module(context.net, begin, coreset.inputs.dtype).train()
     batch, order = size, list(range(size))
-    if context.settings.batch < size:
-        batch = context.settings.batch
+    if context.batch < size:
+        batch = context.batch
         order = torch.randperm(size, generator=rng.device).tolist()
     leaves, labels = leaves_of(coreset, list(range(size)))
     rate = torch.tensor(lr, dtype=torch.float64, requires_grad=True)
     params = dict(module.named_parameters())
     draws = [
-        context.augmentation.draw(batch, coreset.images.shape[-1], rng.device) for _ in range(steps)
+        context.augmentation.draw(batch, coreset.inputs.shape[-1], rng.device)
+        for _ in range(method.student_steps)
     ]
     for step, draw in enumerate(draws):
         index = [order[i % size] for i in range(step * batch, (step + 1) * batch)]
-        points = context.augmentation.apply(leaves["images"][index], draw)
-        logits = torch.func.functional_call(module, params, (points,))
-        loss = nn.functional.cross_entropy(logits, labels[index])
+        points = context.augmentation.apply(leaves["inputs"][index], draw)
+        outputs = torch.func.functional_call(module, params, (points,))
+        loss = -log_likelihoods(context.likelihood, outputs, labels[index]).mean()
         slopes = torch.autograd.grad(loss, list(params.values()), create_graph=True)
         params = {
             name: value - rate.to(value.dtype) * slope
@@ -253,16 +246,6 @@ def slow_wasserstein(
     *found, slope_lr = torch.autograd.grad(distance, [*leaves.values(), rate])
     gradients = dict(zip(leaves, found, strict=True))
     return SlowWasserstein(epoch, distance.detach(), gradients, slope_lr)
-
-
-def in_double_too(context: Context) -> Context:
-    """`in_double`, for methods that read snapshots themselves."""
-    longer = in_double(context)
-    experts = copy(longer.experts)
-    experts.snapshot = lambda *arguments: Weights(
-        *(part.double() for part in context.experts.snapshot(*arguments))
-    )
-    return replace(longer, experts=experts)
 
 
 class OneSegment(ExpertStore):
@@ -282,20 +265,21 @@ class OneSegment(ExpertStore):
 PIXELS = 4
 
 
-def softmax_regression(start: Tensor, target: Tensor, real: Split, **settings) -> Context:
+def softmax_regression(start: Tensor, target: Tensor, real: Split) -> Context:
     """Logits W x + b of 2×2 images of two classes, in float64; no augmentation."""
 
     def build() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(PIXELS, 2)).double()
 
-    net = Net("softmax", build, channels=1, image_size=2, classes=2, default_init=False)
-    normalisation = Normalisation(mean=(0.5,), std=(0.25,))
+    net = Net("softmax", build, input_shape=(1, 2, 2), outputs=2, default_init=False)
+    normalisation = Scaling(mean=(0.5,), std=(0.25,))
     return Context(
         net,
         OneSegment(start.double(), target.double()),
-        DoubleImages(real, normalisation),
+        DoublePoints(real, normalisation),
         Augmentation(()),
-        make_settings(start_epochs=1, **settings),
+        Categorical(2),
+        100,
     )
 
 
@@ -315,8 +299,8 @@ def output_moments(params: Tensor, std: float, images: Tensor) -> tuple[Tensor, 
 def descended(params: Tensor, points: Points, steps: int, lr: float) -> Tensor:
     """Gradient descent on the mean loss: ∂/∂logits = softmax − one-hot."""
     params = params.double().clone()
-    flat = points.images.flatten(1)
-    target = nn.functional.one_hot(points.labels, 2).double()
+    flat = points.inputs.flatten(1)
+    target = nn.functional.one_hot(points.targets, 2).double()
     for _ in range(steps):
         weight, bias = split_weights(params)
         error = (torch.softmax(flat @ weight.T + bias, 1) - target) / len(flat)

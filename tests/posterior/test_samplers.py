@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from oracles.chains import logistic_moments, sghmc_covariance
-from pseudocoreset.posterior.protocols import PROTOCOLS
-from pseudocoreset.posterior.rules import SGHMC, SGLD
+from pseudocoreset.posterior import SAMPLERS, SGHMC, SGLD, Ensemble, named_sampler
+from pseudocoreset.posterior.sghmc import SGHMCRule
+from pseudocoreset.posterior.sgld import SGLDRule
 
 IMAGES = 10
 
@@ -46,7 +47,7 @@ DECAY = 0.2
 @pytest.mark.parametrize("size", [1, 2, 10])
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 def test_sghmc_on_a_gaussian_has_the_exact_covariance_of_its_recurrence(size, temperature):
-    rule = SGHMC(0.03, 0.1, temperature, DECAY, IMAGES)
+    rule = SGHMCRule(0.03, 0.1, temperature, DECAY, IMAGES)
     hessian = curvature_of(size)
     theta, velocity, _ = run_chains(
         rule, lambda t: t @ hessian, 40_000 // size, size, warm_up=300, looks=10, between=30
@@ -67,7 +68,7 @@ def test_sghmc_at_a_large_step_is_near_its_target():
     one = torch.ones(1, 1, dtype=torch.float64)
     exact, _ = sghmc_covariance(one, 0.09, 0.1, 2 * 0.09 * 0.1)
     assert float(exact) == pytest.approx(1.02, abs=0.005)
-    rule = SGHMC(0.09, 0.1, 1.0, 0.0, 1)
+    rule = SGHMCRule(0.09, 0.1, 1.0, 0.0, 1)
     theta, _, _ = run_chains(rule, lambda t: t, 50_000, 1, warm_up=200, looks=10, between=20)
     assert float(covariance(theta)) == pytest.approx(float(exact), rel=0.02)
 
@@ -77,7 +78,7 @@ def test_sghmc_tends_to_the_target_as_its_step_gets_small(friction):
     curvature = torch.tensor([[0.7]], dtype=torch.float64)
     away = []
     for step in (0.1, 0.01, 0.001):
-        rule = SGHMC(step, friction, 0.3, 0.0, IMAGES)
+        rule = SGHMCRule(step, friction, 0.3, 0.0, IMAGES)
         exact, _ = sghmc_covariance(curvature, step, friction, rule.noise_std**2)
         away.append(abs(float(exact) / (0.3 / (IMAGES * 0.7)) - 1))
     assert away[0] > away[1] > away[2]
@@ -91,7 +92,7 @@ def test_sghmc_on_a_logistic_regression_has_the_moments_of_the_posterior():
     signs = torch.sign(inputs[:, 0] + 0.5 * inputs[:, 1]).clone()
     signs[:2] *= -1
     prior, temperature = 1.0, 1.0
-    rule = SGHMC(0.03, 0.1, temperature, prior / IMAGES, IMAGES)
+    rule = SGHMCRule(0.03, 0.1, temperature, prior / IMAGES, IMAGES)
 
     def gradient(theta):  # of the mean of log(1 + exp(−y xᵀθ))
         return -(signs * torch.sigmoid(-signs * (theta @ inputs.T))) @ inputs / IMAGES
@@ -116,7 +117,7 @@ def quadratic_descent(rule, steps):
 
 
 def test_sghmc_at_zero_temperature_is_sgd_with_momentum():
-    found, generator = quadratic_descent(SGHMC(0.05, 0.1, 0.0, DECAY, IMAGES), 50)
+    found, generator = quadratic_descent(SGHMCRule(0.05, 0.1, 0.0, DECAY, IMAGES), 50)
     theta = torch.ones(4, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.SGD([theta], lr=0.05, momentum=0.9, weight_decay=DECAY)
     for _ in range(50):
@@ -139,7 +140,7 @@ def sghmc_of_posteriors():
 def test_velocity_is_that_of_the_package_posteriors(sghmc_of_posteriors):
     """lr = √η, alpha = α/√η, temperature = d/(ηα); theirs is v/√η, and θ moves a step later."""
     step, friction, temperature = 0.03, 0.1, 0.4
-    rule = SGHMC(step, friction, temperature, DECAY, IMAGES)
+    rule = SGHMCRule(step, friction, temperature, DECAY, IMAGES)
     d = rule.noise_std**2 / 2
     hessian = curvature_of(4)
 
@@ -167,7 +168,7 @@ def test_velocity_is_that_of_the_package_posteriors(sghmc_of_posteriors):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.01])
 def test_kinetic_temperature_recovers_the_temperature(temperature):
-    rule = SGHMC(0.01, 0.1, temperature, DECAY, IMAGES)
+    rule = SGHMCRule(0.01, 0.1, temperature, DECAY, IMAGES)
     hessian, steps = curvature_of(2), 400
     _, _, start = run_chains(
         rule, lambda t: t @ hessian, 10_000, 2, warm_up=200, looks=1, between=1
@@ -180,7 +181,7 @@ def test_kinetic_temperature_recovers_the_temperature(temperature):
 
 
 def test_kinetic_temperature_of_free_motion_is_exact():
-    rule = SGHMC(0.03, 0.1, 0.7, 0.0, IMAGES)
+    rule = SGHMCRule(0.03, 0.1, 0.7, 0.0, IMAGES)
     _, velocity, _ = run_chains(
         rule, torch.zeros_like, 100_000, 1, warm_up=100, looks=10, between=50
     )
@@ -191,14 +192,14 @@ def test_kinetic_temperature_of_free_motion_is_exact():
 @pytest.mark.parametrize("step", [0.03, 0.3])
 def test_sgld_on_a_gaussian(step):
     """θ ← (1−h)θ + N(0, 2ηT/m) has the variance T/(mλ) / (1 − h/2)."""
-    rule = SGLD(step, 0.5, DECAY, IMAGES)
+    rule = SGLDRule(step, 0.5, DECAY, IMAGES)
     theta, _, _ = run_chains(rule, lambda t: 0.8 * t, 50_000, 1, warm_up=300, looks=10, between=50)
     target = 0.5 / (IMAGES * 1.0)
     assert float(covariance(theta)) == pytest.approx(target / (1 - step / 2), rel=0.01)
 
 
 def test_sgld_at_zero_temperature_is_sgd():
-    found, _ = quadratic_descent(SGLD(0.05, 0.0, DECAY, IMAGES), 20)
+    found, _ = quadratic_descent(SGLDRule(0.05, 0.0, DECAY, IMAGES), 20)
     theta = torch.ones(4, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.SGD([theta], lr=0.05, weight_decay=DECAY)
     for _ in range(20):
@@ -210,17 +211,47 @@ def test_sgld_at_zero_temperature_is_sgd():
 @pytest.mark.parametrize(("images", "known"), [(10, 0.0067), (100, 0.00067), (500, 0.00013)])
 def test_papers_temperature(images, known):
     """The noise N(0, 2d) with d = 0.01/m, read as a standard deviation 2d."""
-    protocol = PROTOCOLS["paper"]
-    assert (protocol.step, protocol.friction) == (0.03, 0.1)
-    assert (protocol.epochs, protocol.every) == (1000, 100)
-    temperature = protocol.temperature_for(images)
+    sampler = named_sampler("paper")
+    assert (sampler.step, sampler.friction) == (0.03, 0.1)
+    assert (sampler.epochs, sampler.every) == (1000, 100)
+    temperature = sampler.temperature_for(images)
     assert temperature == pytest.approx(known, rel=0.03)
     assert temperature == pytest.approx(2 / (30 * images))
-    rule = SGHMC(protocol.step, protocol.friction, temperature, 0.0, images)
+    rule = sampler.rule(images, 1.0)
+    assert (rule.temperature, rule.decay) == (temperature, 0.0)
     assert rule.noise_std == pytest.approx(2 * 0.01 / images)
 
 
 def test_bayes_is_the_posterior_itself():
-    protocol = PROTOCOLS["bayes"]
-    assert protocol.temperature_for(10) == protocol.temperature_for(500) == 1.0
-    assert protocol.prior == 1.0
+    sampler = named_sampler("bayes")
+    assert sampler.temperature_for(10) == sampler.temperature_for(500) == 1.0
+    assert sampler.prior == 1.0
+
+
+@pytest.mark.parametrize("sampler", [SGHMC(temperature=1.0), SGLD(temperature=0.1), Ensemble()])
+def test_point_that_counts_so_often_is_a_set_that_repeats_it(sampler):
+    """The same decay and the same noise, so the same chain: U counts weight·m points."""
+    assert sampler.rule(4, 3.0) == sampler.rule(12, 1.0)
+    assert sampler.rule(4, 3.0) != sampler.rule(4, 1.0)
+    assert sampler.rule(4, 3.0).decay == pytest.approx(sampler.prior / 12)
+    assert set(SAMPLERS.values()) == {SGHMC, SGLD, Ensemble}
+
+
+@pytest.mark.parametrize("weight", [1.0, 25.0])
+@pytest.mark.parametrize("kind", [SGHMC, SGLD])
+def test_weighted_points_have_the_posterior_of_as_many(kind, weight):
+    """y ~ N(θ, σ²) with θ ~ N(0, 1/τ): precision τ + wm/σ², at temperature 1."""
+    targets = torch.tensor([0.4, 1.9, -0.3, 1.0], dtype=torch.float64)
+    variance, prior = 0.5, 2.0
+    rule = kind(step=0.02, prior=prior, temperature=1.0).rule(len(targets), weight)
+
+    def gradient(theta):  # of the mean over the m points
+        return (theta - targets.mean()) / variance
+
+    theta, _, _ = run_chains(rule, gradient, 20_000, 1, warm_up=500, looks=10, between=60)
+    count = weight * len(targets)
+    precision = prior + count / variance
+    assert float(theta.mean()) == pytest.approx(
+        count * float(targets.mean()) / variance / precision, abs=0.03 / precision**0.5
+    )
+    assert float(theta.var()) == pytest.approx(1 / precision, rel=0.04)

@@ -5,12 +5,20 @@ from typing import Any
 import torch
 
 from pseudocoreset.coreset import Provenance, Pseudocoreset
-from pseudocoreset.data import Normalisation
+from pseudocoreset.data import Column, Scaling
+from pseudocoreset.forms import Form, Pixels
+from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.report import RunReport
+
+MADE = Provenance("fbpc", "convnet", "pets", "fingerprint", 0, 0)
 
 
 def make_coreset(
-    names: tuple[str, ...] = ("cat", "dog", "fox"), ipc: int = 2, size: int = 8, channels: int = 1
+    names: tuple[str, ...] = ("cat", "dog", "fox"),
+    ipc: int = 2,
+    size: int = 8,
+    channels: int = 1,
+    form: Form | None = None,
 ) -> Pseudocoreset:
     images = torch.randn(
         len(names) * ipc, channels, size, size, generator=torch.Generator().manual_seed(0)
@@ -19,10 +27,26 @@ def make_coreset(
         images,
         torch.arange(len(names)).repeat_interleave(ipc),
         names,
-        Normalisation((0.5,) * channels, (0.25,) * channels),
+        Scaling((0.5,) * channels, (0.25,) * channels),
         "on",
-        Provenance("fbpc", "convnet", "pets", "fingerprint", 0, 0),
+        MADE,
+        form=form or Pixels(),
     )
+
+
+def make_table(regression: bool = False, points: int = 6) -> Pseudocoreset:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(points, 2, generator=generator)
+    columns = (Column("age", "number"), Column("<b>size</b>", "number"))
+    scaling = Scaling((40.0, 1.0), (10.0, 0.5))
+    if regression:
+        numbers = torch.randn(points, 1, generator=generator)
+        units = Scaling((150.0,), (75.0,))
+        like = Gaussian(1, 0.5)
+        return Pseudocoreset(inputs, numbers, (), scaling, "", MADE, Pixels(), like, units, columns)
+    classes = torch.arange(points) % 2
+    names = ("benign", "malignant")
+    return Pseudocoreset(inputs, classes, names, scaling, "", MADE, columns=columns)
 
 
 def make_metrics(updates: int = 6, networks: int = 1) -> list[dict[str, Any]]:
@@ -77,6 +101,25 @@ def make_evaluation(accuracy: float = 0.8125, nll: float = 0.654, seeds: int = 2
             "accuracy": [0.0, 0.5, 0.96],
         },
     }
+
+
+def make_pooled(classes: int = 3) -> dict[str, Any]:
+    """What an evaluation has beside, since the second edition."""
+    rows = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]
+    return {
+        "accuracy": 0.8375,
+        "nll": 0.611,
+        "class_accuracy": [9 / (8 + classes)] * classes,
+        "confusion": rows,
+    }
+
+
+def make_regression() -> dict[str, Any]:
+    means = {"rmse": 54.321, "nll": 5.432, "coverage": 0.912}
+    evaluation = make_evaluation()
+    kept = {key: evaluation[key] for key in ("protocol", "coreset", "samplers")}
+    spreads = {f"{name}_std": 0.5 for name in means}
+    return {**means, **spreads, **kept, "seeds": [means] * 2, "pooled": means, "reliability": {}}
 
 
 def make_run(name: str = "FBPC, 2 images per class", **changes: Any) -> RunReport:

@@ -1,15 +1,27 @@
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import yaml
-from make_reports import make_coreset, make_evaluation, make_metrics, make_run
+from make_reports import (
+    make_coreset,
+    make_evaluation,
+    make_metrics,
+    make_pooled,
+    make_regression,
+    make_run,
+    make_table,
+)
 from PIL import Image
 
 from pseudocoreset.errors import UserError
+from pseudocoreset.forms import Mosaic
+from pseudocoreset.report import page as page_module
 from pseudocoreset.report import read_run, write_report
+from pseudocoreset.report.protocol_words import protocol_sentence
 
 VOID = {"meta", "img", "br", "link", "source", "input"}
 
@@ -53,7 +65,7 @@ def _words(page: str) -> str:
     return re.sub(r'"data:[^"]*"', "", page)
 
 
-def test_a_page_shows_each_run_and_its_numbers(tmp_path):
+def test_page_shows_each_run_and_its_numbers(tmp_path):
     other = make_run("Random", evaluation=make_evaluation(accuracy=0.5, nll=1.5))
     page = page_of(tmp_path, make_run(), other, title="Pets")
     for text in ("<h1>Pets</h1>", "FBPC, 2 images per class", "Random", "0.701", "0.093", "0.287"):
@@ -67,7 +79,7 @@ def test_a_page_shows_each_run_and_its_numbers(tmp_path):
     assert "torch 2.11.0" in page
 
 
-def test_figures_are_written_beside_the_page(tmp_path):
+def test_page_writes_its_figures_beside_it(tmp_path):
     page_of(tmp_path, make_run("FBPC / 2"))
     found = sorted(path.name for path in (tmp_path / "figures").iterdir())
     kinds = ("images", "losses", "reliability", "sampler")
@@ -78,27 +90,80 @@ def test_figures_are_written_beside_the_page(tmp_path):
             assert min(image.size) > 50
 
 
-def test_what_a_person_named_is_escaped(tmp_path):
+def test_page_shows_pooled_scores_and_what_classes_are_taken_for(tmp_path):
+    without = page_of(tmp_path, make_run())
+    assert "pooled" not in without
+    assert "taken for" not in without
+    run = make_run(evaluation={**make_evaluation(), "pooled": make_pooled()})
+    page = page_of(tmp_path, run)
+    for text in ("pooled", "83.8", "0.611", "81.8%", "taken for", "--share: 0.818", ">9</td>"):
+        assert text in page
+
+
+def test_page_shows_the_confusion_of_few_classes_only(tmp_path):
+    names = tuple(f"class {place}" for place in range(21))
+    run = make_run(
+        coreset=make_coreset(names, ipc=1),
+        evaluation={**make_evaluation(), "pooled": make_pooled(21)},
+    )
+    page = page_of(tmp_path, run)
+    assert "Accuracy by class" in page
+    assert "taken for" not in page
+
+
+def test_page_of_a_regression_has_its_scores_and_no_calibration(tmp_path):
+    run = make_run("Diabetes", coreset=make_table(regression=True), evaluation=make_regression())
+    page = page_of(tmp_path, run)
+    for text in ("RMSE", "54.321", "± 0.500", "5.432", "91.2", "6 points", "synthetic points"):
+        assert text in page
+    for text in ("Calibration", "Accuracy", "images", "<b>size"):
+        assert text not in _words(page)
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert names == {f"1-diabetes-{kind}.png" for kind in ("points", "losses", "sampler")}
+
+
+def test_page_of_a_table_with_classes_has_calibration(tmp_path):
+    page = page_of(tmp_path, make_run(coreset=make_table()))
+    assert "Calibration" in page
+    assert "The points" in page
+
+
+def test_page_of_a_mosaic_says_what_is_stored_and_seen(tmp_path):
+    page = page_of(tmp_path, make_run(coreset=make_coreset(form=Mosaic(2))))
+    assert "6 images stored, 24 seen (mosaic:2)" in page
+    assert "Stored 6, seen 24 (mosaic:2)." in page
+    assert page.count("<img src=") - page.count("<figure>") == 24
+
+
+def test_page_escapes_what_files_say(tmp_path):
     nasty = "<img src=x onerror=alert(1)>"
-    coreset = make_coreset((nasty, "$a_{b", '"quoted" & more'))
-    page = page_of(tmp_path, make_run(nasty, coreset=coreset, config={"data": nasty}), title=nasty)
+    coreset = make_coreset((nasty, "$a_{b", '"quoted" & more\u202e\x1b'))
+    coreset = replace(coreset, provenance=replace(coreset.provenance, versions={nasty: nasty}))
+    evaluation = {**make_evaluation(), "pooled": make_pooled()}
+    evaluation["protocol"] = {**evaluation["protocol"], "net": nasty, "sampler": nasty}
+    evaluation["protocol"]["versions"] = {nasty: nasty}
+    metrics = [{"update": 1, nasty: 1.0}, {"update": 2, nasty: 2.0}]
+    config = {"data": nasty, nasty: [nasty], "seed": 3}
+    run = make_run(nasty, coreset=coreset, config=config, evaluation=evaluation, metrics=metrics)
+    page = page_of(tmp_path, run, title=nasty)
     assert nasty not in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert not {"\u202e", "\x1b"} & set(page)
 
 
-def test_class_names_in_any_script(tmp_path):
+def test_page_shows_class_names_in_any_script(tmp_path):
     page = page_of(tmp_path, make_run(coreset=make_coreset(("猫", "собака"))))
     assert "猫" in page
 
 
-def test_a_run_of_which_little_is_known(tmp_path):
+def test_page_of_a_run_of_which_little_is_known(tmp_path):
     bare = make_run("Bare", metrics=[], config={}, evaluation=None)
     page = page_of(tmp_path, bare)
     assert "Scores" not in page
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["1-bare-images.png"]
 
 
-def test_the_full_data_have_no_coreset(tmp_path):
+def test_page_of_the_full_data_needs_no_coreset(tmp_path):
     sparse = {"accuracy": 0.99, "nll": 0.03, "coreset": {"images": 1297}}
     full = make_run("Full data", coreset=None, metrics=[], config={}, evaluation=sparse)
     page = page_of(tmp_path, make_run(), full)
@@ -107,7 +172,7 @@ def test_the_full_data_have_no_coreset(tmp_path):
     assert "<strong>99.0" not in page
 
 
-def test_several_networks_and_other_methods_figures(tmp_path):
+def test_page_draws_several_networks_and_other_methods_figures(tmp_path):
     several = make_run(
         "Two", metrics=make_metrics(150, networks=2), config={"nets": ["a", "b:c=1"]}
     )
@@ -117,7 +182,7 @@ def test_several_networks_and_other_methods_figures(tmp_path):
     assert {"1-two-losses.png", "2-own-losses.png"} <= names
 
 
-def test_missed_map_solutions_are_told(tmp_path):
+def test_page_tells_of_missed_map_solutions(tmp_path):
     metrics = make_metrics(10, networks=2)
     metrics[3]["map_missed/1"] = 1
     page = page_of(tmp_path, make_run(metrics=metrics))
@@ -126,18 +191,30 @@ def test_missed_map_solutions_are_told(tmp_path):
     assert "did not reach" not in page_of(tmp_path, make_run())
 
 
-def test_a_page_that_fails_leaves_the_old_one(tmp_path):
+def test_page_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
     page_of(tmp_path, make_run())
     before = (tmp_path / "report.html").read_bytes()
-    broken = make_run(
-        evaluation={"reliability": {k: ["x"] for k in ("share", "confidence", "accuracy")}}
-    )
-    with pytest.raises(ValueError, match="convert"):
-        write_report(tmp_path / "report.html", "New", [broken])
+
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(page_module, "seed_words", fail)
+    with pytest.raises(MemoryError):
+        write_report(tmp_path / "report.html", "New", [make_run("Other")])
     assert (tmp_path / "report.html").read_bytes() == before
 
 
-def test_reading_a_run_folder(tmp_path):
+def test_protocol_sentence_tells_weight_and_own_options():
+    protocol = {"sampler": "my.module:Langevin", "step": 0.1, "weight": 50.0, "swaps": 3}
+    sentence = protocol_sentence({**protocol, "own": {"a": 1}, "images": 500, "split": "test"})
+    assert sentence == (
+        "my.module:Langevin, step 0.1, each point counts 50.0 times, swaps 3; scored on 500 images "
+        "of the test split."
+    )
+    assert "counts" not in protocol_sentence({**protocol, "weight": 1.0})
+
+
+def test_read_run_takes_scores_of_its_own_coreset_only(tmp_path):
     config = {"method": "fbpc-isotropic", "ipc": 1, "data": "pets"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     run = read_run(tmp_path)
@@ -152,7 +229,29 @@ def test_reading_a_run_folder(tmp_path):
     evaluation["coreset"]["fingerprint"] = coreset.fingerprint
     (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
     run = read_run(tmp_path)
-    assert (run.images, len(run.metrics), run.score("nll")) == (3, 1, 0.654)
-    (tmp_path / "evaluation.json").write_text("[")
-    with pytest.raises(UserError, match=r"evaluation\.json can't be read"):
+    assert (run.points, len(run.metrics), run.score("nll")) == (3, 1, 0.654)
+
+
+@pytest.mark.parametrize(
+    ("coreset", "name"),
+    [
+        (make_coreset(ipc=1), "Random images, 1 image per class"),
+        (make_table(), "Random points, 1 point per class"),
+        (make_table(regression=True), "Random points, 1 point"),
+    ],
+    ids=["images", "table", "regression"],
+)
+def test_read_run_names_what_was_made(tmp_path, coreset, name):
+    (tmp_path / "config.yaml").write_text("method: random\nipc: 1\n")
+    coreset.save(tmp_path / "coreset.safetensors")
+    assert read_run(tmp_path).name == name
+
+
+@pytest.mark.parametrize(
+    "content", [b"[", b"[]", b"\xff\xfe", b"[" * 100_000], ids=["cut", "list", "binary", "deep"]
+)
+def test_read_run_refuses_damaged_scores(tmp_path, content):
+    (tmp_path / "config.yaml").write_text("ipc: 1")
+    (tmp_path / "evaluation.json").write_bytes(content)
+    with pytest.raises(UserError):
         read_run(tmp_path)

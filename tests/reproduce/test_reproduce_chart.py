@@ -23,7 +23,7 @@ def found_of(*cells: Measured) -> dict[Cell, Measured]:
     return {measured.cell: measured for measured in cells}
 
 
-def test_it_has_ours_by_each_recipe_and_the_papers_once():
+def test_chart_has_ours_by_each_recipe_and_the_papers_once():
     full = made(Cell("table1", "full", None, None), 85.0)
     points = points_of(found_of(fbpc("paper", 60.0), fbpc("tuned", 65.0), full), CIFAR10)
     assert points == [
@@ -35,7 +35,7 @@ def test_it_has_ours_by_each_recipe_and_the_papers_once():
     assert [point.kind for point in held_out] == [OURS]
 
 
-def test_each_mark_is_in_the_panel_of_its_size_and_on_the_line_of_its_method():
+def test_chart_marks_each_point_by_size_and_method():
     points = [
         Point(10, "fbpc", TUNED, Figure(65.0, 0.5)),
         Point(10, "random", OURS, Figure(32.0, 1.0)),
@@ -53,7 +53,7 @@ def test_each_mark_is_in_the_panel_of_its_size_and_on_the_line_of_its_method():
     assert [x for x, _ in spread.get_segments()[0]] == [70.8, 71.2]
 
 
-def test_it_is_drawn_anew_only_for_other_figures(tmp_path):
+def test_chart_is_drawn_again_only_for_other_figures(tmp_path):
     chart = chart_path(tmp_path, CIFAR10)
     draw_chart(tmp_path, CIFAR10)
     assert not chart.exists()
@@ -75,8 +75,8 @@ def test_it_is_drawn_anew_only_for_other_figures(tmp_path):
     assert drawn_with(60.0) == first
 
 
-def test_the_committed_chart_shows_the_committed_results():
+def test_committed_chart_shows_the_committed_results():
     out = ROOT / "results"
     points = points_of(measured_cells(out, CIFAR10, "table1"), CIFAR10)
     shown = shown_by(chart_path(out, CIFAR10), POINTS)
-    assert shown == json.dumps(points), "run `pseudocoreset reproduce`"
+    assert shown == json.dumps(points), "run `python tools/render.py`"

@@ -1,7 +1,8 @@
-"""The checks that all readers share, and the one place where an `ImageData` is put together."""
+"""The checks that all readers share, and the one place where `Data` are put together."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,22 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from pseudocoreset.data.image_data import ImageData, Normalisation, Split
+from pseudocoreset.data.columns import Column
+from pseudocoreset.data.dataset import Data, Scaling, Split, Task
 from pseudocoreset.errors import UserError
 
 # Called with (files done, files in all, what they are) while many files are read.
 Progress = Callable[[int, int, str], None]
+
+
+@contextmanager
+def blame(parameter: str) -> Iterator[None]:
+    """Name the parameter in errors that name none."""
+    try:
+        yield
+    except UserError as error:
+        error.parameter = error.parameter or parameter
+        raise
 
 
 def require_folder(path: Path, contents: str) -> None:
@@ -53,7 +65,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_class_names(path: Path, classes: int) -> tuple[str, ...]:
-    """The class names in a text file of one a line."""
+    """The class names in a text file, one on each line."""
     return check_class_names(path, read_lines(path), classes)
 
 
@@ -77,15 +89,15 @@ def make_split(
     if len(images) != len(labels):
         raise UserError(
             f"{source}: {len(images)} images and {len(labels)} labels don't match; "
-            "give one label an image."
+            "give one label for each image."
         )
     if len(labels) == 0:
-        raise UserError(f"{source}: holds no images; give at least one a class.")
+        raise UserError(f"{source}: holds no images; give at least one for each class.")
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         raise UserError(
             f"{source}: label {labels[wrong[0]]} of image {wrong[0]} is out of range; "
-            f"expected 0 to {classes - 1}, so correct it or get the file again."
+            f"expected 0 to {classes - 1}."
         )
     return Split(
         torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels.astype(np.int64))
@@ -99,44 +111,88 @@ def make_image_data(
     test: Split,
     class_names: Sequence[str],
     *,
-    normalisation: Normalisation | None = None,
+    scaling: Scaling | None = None,
     mirror: bool = True,
     image_size: int | None = None,
-) -> ImageData:
-    """The `ImageData` of two splits that fit each other, resized where a size is asked for."""
-    shape, test_shape = tuple(train.images.shape[1:]), tuple(test.images.shape[1:])
+) -> Data:
+    """The `Data` of two splits of images, resized where a size is asked for.
+
+    They are for regression if the targets are numbers.
+    """
+    shape, test_shape = tuple(train.inputs.shape[1:]), tuple(test.inputs.shape[1:])
     if shape[1] != shape[2] or shape[1] == 0 or shape[0] not in (1, 3):
         raise UserError(
-            f"{source}: images are {describe(shape)}; expected square ones of 1 or 3 channels, so "
-            "crop or resize them first."
+            f"{source}: images are {describe(shape)}; expected square ones of 1 or 3 channels."
         )
     if shape != test_shape:
         raise UserError(
             f"{source}: training images are {describe(shape)} and test images "
             f"{describe(test_shape)}; give both the same size and channels."
         )
-    if len(class_names) < 2:
-        raise UserError(f"{source}: has one class, with nothing to tell it from; give two or more.")
-    twice = [name for name, times in Counter(class_names).items() if times > 1]
-    if twice:
-        raise UserError(f"{source}: {twice[0]!r} names two classes; give each a name of its own.")
-    counts = torch.bincount(train.labels, minlength=len(class_names))
-    for count, class_name in zip(counts.tolist(), class_names, strict=True):
-        if count == 0:
-            raise UserError(
-                f"{source}: class {class_name!r} has no training image; add some or remove it."
-            )
     if image_size is not None:
-        train, test = (Split(resize(s.images, image_size), s.labels) for s in (train, test))
-    return ImageData(
+        train, test = (Split(resize(s.inputs, image_size), s.targets) for s in (train, test))
+    return _put_together(
+        name, source, train, test, class_names, scaling or Scaling.measured(train.inputs), mirror
+    )
+
+
+def make_table_data(
+    name: str,
+    source: "Path | str",
+    train: Split,
+    test: Split,
+    class_names: Sequence[str],
+    columns: tuple[Column, ...],
+) -> Data:
+    """The `Data` of two splits of a table's rows; for regression if the targets are numbers."""
+    scaling = Scaling.measured(train.inputs)
+    return _put_together(name, source, train, test, class_names, scaling, False, columns)
+
+
+def _put_together(
+    name: str,
+    source: "Path | str",
+    train: Split,
+    test: Split,
+    class_names: Sequence[str],
+    scaling: Scaling,
+    mirror: bool,
+    columns: tuple[Column, ...] = (),
+) -> Data:
+    task: Task = "regression" if train.targets.is_floating_point() else "classification"
+    target_scaling = None
+    if task == "regression":
+        target_scaling = Scaling.measured(train.targets)
+    else:
+        _check_classes(source, train, class_names, "row" if columns else "image")
+    return Data(
         name,
         train,
         test,
         # Names of folders can hold bytes that no terminal or file takes.
         tuple(text.encode(errors="replace").decode() for text in class_names),
-        normalisation or Normalisation.measured(train.images),
+        scaling,
         mirror,
+        task=task,
+        target_scaling=target_scaling,
+        columns=columns,
     )
+
+
+def _check_classes(
+    source: "Path | str", train: Split, class_names: Sequence[str], what: str
+) -> None:
+    if len(class_names) < 2:
+        raise UserError(f"{source}: has only one class; give two or more.")
+    twice = [name for name, times in Counter(class_names).items() if times > 1]
+    if twice:
+        raise UserError(f"{source}: two classes are called {twice[0]!r}; rename one.")
+    counts = torch.bincount(train.targets, minlength=len(class_names))
+    for count, class_name in zip(counts.tolist(), class_names, strict=True):
+        if count == 0:
+            raise UserError(
+                f"{source}: class {class_name!r} has no training {what}; add some or remove it."
+            )
 
 
 def describe(shape: Sequence[int]) -> str:

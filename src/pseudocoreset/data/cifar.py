@@ -17,13 +17,13 @@ from pseudocoreset.data.assemble import (
     require_file,
     require_folder,
 )
-from pseudocoreset.data.image_data import ImageData, Normalisation, Split
+from pseudocoreset.data.dataset import Data, Scaling, Split
 from pseudocoreset.data.restricted_pickle import PickledArray, load_pickle
 from pseudocoreset.errors import UserError
 
 PIXELS = 3 * 32 * 32
 # The field's own figures, which dataset distillation uses for CIFAR-100 too.
-NORMALISATION = Normalisation((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+NORMALISATION = Scaling((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 # Records read at a time: a small buffer, since a larger one is no faster.
 BLOCK = 256
 
@@ -89,19 +89,19 @@ CIFAR100_PYTHON = PythonLayout(
 )
 
 
-def read_cifar10(root: Path, image_size: int | None) -> ImageData:
+def read_cifar10(root: Path, image_size: int | None) -> Data:
     """CIFAR-10: 50,000 and 10,000 colour images of 32×32 pixels."""
     return _read("cifar10", root, CIFAR10_BINARY, CIFAR10_PYTHON, image_size)
 
 
-def read_cifar100(root: Path, image_size: int | None) -> ImageData:
+def read_cifar100(root: Path, image_size: int | None) -> Data:
     """CIFAR-100 with its 100 fine classes."""
     return _read("cifar100", root, CIFAR100_BINARY, CIFAR100_PYTHON, image_size)
 
 
 def _read(
     name: str, root: Path, binary: BinaryLayout, python: PythonLayout, image_size: int | None
-) -> ImageData:
+) -> Data:
     expected = f"{binary.folder} or {python.folder}, or the files of one of them"
     require_folder(root, expected)
     for layout in (binary, python):
@@ -116,7 +116,7 @@ def _read(
             names = _pickled_names(folder / layout.names, layout)
             train, test = (_pickled_split(folder, f, layout) for f in (layout.train, layout.test))
         return make_image_data(
-            name, folder, train, test, names, normalisation=NORMALISATION, image_size=image_size
+            name, folder, train, test, names, scaling=NORMALISATION, image_size=image_size
         )
     raise UserError(f"{root}: no such files; give a folder that holds {expected}.")
 

@@ -14,6 +14,7 @@ from pseudocoreset.errors import UserError
 
 LARGEST_PIXELS = 80_000_000  # below Pillow's own warning; a few bytes can claim any size
 FILES_AT_A_TIME = 64
+NEVER_DECODED = {"BUFR", "GRIB", "HDF5", "MPEG"}  # what Pillow knows by name alone
 UNDECODABLE = (
     "expected an image file, found one that can't be decoded or is cut short; replace it with a "
     "whole copy or remove it"
@@ -36,6 +37,21 @@ def _probe_image(path: Path) -> tuple[int, int, bool]:
         raise
     except Exception:
         raise UserError(f"{path}: {UNDECODABLE}.") from None
+
+
+def is_image_file(path: Path) -> bool:
+    """Whether a file is an image by its extension or, damaged or not, by what it holds."""
+    formats = Image.registered_extensions()
+    if formats.get(path.suffix.lower(), "") in Image.OPEN.keys() - NEVER_DECODED:
+        return True
+    with path.open("rb") as stream:
+        try:
+            with Image.open(stream) as image:
+                return image.format not in NEVER_DECODED
+        except Image.DecompressionBombError:
+            return True
+        except Exception:  # on bytes that are no image, Pillow raises nearly anything
+            return False
 
 
 def is_grey(image: Image.Image) -> bool:
@@ -91,7 +107,8 @@ def read_image(path: Path, channels: int, side: int, fit: bool) -> npt.NDArray[n
     elif image.size != (side, side):
         raise UserError(
             f"{path}: expected {side}×{side} pixels, found {image.height}×{image.width}; give "
-            "--image-size N to resize all images."
+            "`image_size` to resize all images.",
+            "image_size",
         )
     return np.asarray(image).reshape(side, side, channels).transpose(2, 0, 1)
 

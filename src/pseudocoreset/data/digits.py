@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pseudocoreset.data.image_data import ImageData
+from pseudocoreset.data.dataset import Data
 from pseudocoreset.data.npz import read_npz
 
 
-def read_digits(image_size: int | None) -> ImageData:
-    """The embedded digits: 1,297 for training and 500, 50 a class, for testing.
+def read_digits(image_size: int | None) -> Data:
+    """The embedded digits: 1,297 for training and 500, 50 of each class, for testing.
 
     digits.LICENSE.txt says where they come from.
     """

@@ -1,9 +1,12 @@
-"""`folder:DIR`: image files of any kind, one sub-folder a class."""
+"""`folder:DIR`: image files of any kind, a sub-folder for each class."""
 
+import hashlib
+import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from pseudocoreset.data.assemble import (
     Progress,
@@ -11,31 +14,41 @@ from pseudocoreset.data.assemble import (
     make_split,
     require_folder,
 )
-from pseudocoreset.data.decode import probe_images, read_images
-from pseudocoreset.data.image_data import ImageData, Split
+from pseudocoreset.data.content_split import BYTES, choose_test, number_of
+from pseudocoreset.data.dataset import Data, Split
+from pseudocoreset.data.decode import is_image_file, probe_images, read_images
 from pseudocoreset.errors import UserError
 
-TEST_SHARE = 0.2  # of each class, where there is no test/
-LAYOUT = "train/ and test/, or the classes themselves, one sub-folder of images a class"
+LAYOUT = "train/ and test/, or the classes themselves, one sub-folder of images for each class"
+SYSTEM = ("thumbs.db", "desktop.ini", "__macosx")
 
 # The files of each class, by the class's name, which is its folder's.
 Classes = dict[str, list[Path]]
 
 
-def read_folder(root: Path, image_size: int | None, progress: Progress | None) -> ImageData:
-    """Images in `train/CLASS/` and `test/CLASS/`, or in `CLASS/`, of which a fifth is for testing.
+def read_folder(root: Path, image_size: int | None, progress: Progress | None) -> Data:
+    """Images in `train/CLASS/` and `test/CLASS/` (or `val/CLASS/`), or in `CLASS/`.
 
-    Classes are numbered in the order of their names. An image that isn't `image_size` square is
-    resized to cover it, and cropped in the middle. Images are grey if all of them are.
+    Without a test folder about a fifth of each class is for testing, chosen by the content of the
+    files: adding or removing some moves no other, and copies stay together. Classes are numbered in
+    the order of their names. An image that isn't `image_size` square is resized to cover it, and
+    cropped in the middle. Images are grey if all of them are. Hidden files and those of the
+    system are ignored; other files that are no images are skipped with a warning.
     """
     require_folder(root, LAYOUT)
+    skipped: list[Path] = []
+    unread = 0
     if (root / "train").is_dir() or (root / "test").is_dir():
-        for part in ("train", "test"):
-            require_folder(root / part, "one sub-folder of images a class")
-        train, test = _list_classes(root / "train"), _list_classes(root / "test")
-        _check_same_classes(root, train, test)
+        part = "val" if (root / "val").is_dir() and not (root / "test").is_dir() else "test"
+        for name in ("train", part):
+            require_folder(root / name, "one sub-folder of images for each class")
+        train, test = (_list_classes(root / name, skipped) for name in ("train", part))
+        _check_same_classes(root, part, train, test)
+        if part == "test" and (root / "val").is_dir():
+            unread = sum(path.is_file() for path in (root / "val").glob("*/*") if _is_ours(path))
     else:
-        train, test = _draw_test_images(root, _list_classes(root))
+        train, test = _split_by_content(root, _list_classes(root, skipped))
+    _tell_skipped(root, len(skipped), unread)
     files = [path for members in (*train.values(), *test.values()) for path in members]
     side, channels = _common_shape(files, image_size)
 
@@ -56,48 +69,72 @@ def read_folder(root: Path, image_size: int | None, progress: Progress | None) -
     )
 
 
-def _list_classes(folder: Path) -> Classes:
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+def _is_ours(path: Path) -> bool:
+    """Whether a file or folder is neither hidden nor one that systems leave behind."""
+    return not path.name.startswith(".") and path.name.lower() not in SYSTEM
+
+
+def _list_classes(folder: Path, skipped: list[Path]) -> Classes:
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and _is_ours(path))
     if not names:
         raise UserError(f"{folder}: has no class in it; expected {LAYOUT}.")
-    return {name: _list_images(folder / name) for name in names}
+    return {name: _list_images(folder / name, skipped) for name in names}
 
 
-def _list_images(folder: Path) -> list[Path]:
-    files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    for path in files:
+def _list_images(folder: Path, skipped: list[Path]) -> list[Path]:
+    """The images of a class; what is none is added to `skipped`."""
+    images: list[Path] = []
+    for path in sorted(path for path in folder.iterdir() if _is_ours(path)):
         if not path.is_file():
             raise UserError(f"{path}: expected an image file; move other things out of the class.")
-    if not files:
+        (images if is_image_file(path) else skipped).append(path)
+    if not images:
         raise UserError(f"{folder}: the class has no image; add some or remove the folder.")
-    return files
+    return images
 
 
-def _check_same_classes(root: Path, train: Classes, test: Classes) -> None:
+def _tell_skipped(root: Path, skipped: int, unread: int) -> None:
+    said = []
+    if skipped:
+        files = (
+            "1 file that is no image was"
+            if skipped == 1
+            else f"{skipped} files that are no images were"
+        )
+        said.append(f"{files} skipped")
+    if unread:
+        said.append(f"val/ ({unread} files) was not read, as test/ is the test split")
+    if said:
+        warnings.warn(f"{root}: {'; '.join(said)}.", RuntimeWarning, stacklevel=4)
+
+
+def _check_same_classes(root: Path, part: str, train: Classes, test: Classes) -> None:
     for name in sorted(train.keys() ^ test.keys()):
-        here, there = ("train", "test") if name in train else ("test", "train")
+        here, there = ("train", part) if name in train else (part, "train")
         raise UserError(
             f"{root / there / name}: no such folder, though {here} has this class; expected the "
             "same classes in both, so add or remove one."
         )
 
 
-def _draw_test_images(root: Path, classes: Classes) -> tuple[Classes, Classes]:
-    """Draw the same share of each class for testing, the same images every time."""
-    generator = torch.Generator().manual_seed(0)
-    train: Classes = {}
-    test: Classes = {}
-    for name, files in classes.items():
-        if len(files) < 2:
-            raise UserError(
-                f"{root / name}: has 1 image; expected at least 2, one of them for testing, so "
-                "add some or make train/ and test/ yourself."
-            )
-        number = max(1, round(TEST_SHARE * len(files)))
-        drawn = set(torch.randperm(len(files), generator=generator)[:number].tolist())
-        train[name] = [path for place, path in enumerate(files) if place not in drawn]
-        test[name] = [path for place, path in enumerate(files) if place in drawn]
+def _split_by_content(root: Path, classes: Classes) -> tuple[Classes, Classes]:
+    """The files for training and for testing, by digests of their bytes."""
+    files = [path for members in classes.values() for path in members]
+    labels = [label for label, members in enumerate(classes.values()) for _ in members]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        digests = list(pool.map(_digest, files))
+    advice = " or make train/ and test/ yourself"
+    tested = choose_test(root, digests, labels, list(classes), "image", advice)
+    in_test = dict(zip(files, tested, strict=True))
+    train = {name: [p for p in members if not in_test[p]] for name, members in classes.items()}
+    test = {name: [p for p in members if in_test[p]] for name, members in classes.items()}
     return train, test
+
+
+def _digest(path: Path) -> int:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=BYTES))
+    return number_of(digest.digest())
 
 
 def _common_shape(files: list[Path], image_size: int | None) -> tuple[int, int]:
@@ -109,6 +146,7 @@ def _common_shape(files: list[Path], image_size: int | None) -> tuple[int, int]:
             if (width, height) != (side, side):
                 raise UserError(
                     f"{path}: is {height}×{width} pixels, and the images aren't all of one square "
-                    "size; give --image-size N to resize them."
+                    "size; give `image_size` to resize them.",
+                    "image_size",
                 )
     return side, 1 if all(grey for _, _, grey in shapes) else 3

@@ -1,4 +1,4 @@
-"""Any map-style `torch.utils.data.Dataset` of (image, label) as `ImageData`."""
+"""Any map-style `torch.utils.data.Dataset` of (image, label) as `Data`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pseudocoreset.data.assemble import make_image_data, make_split
+from pseudocoreset.data.assemble import blame, make_image_data, make_split
+from pseudocoreset.data.dataset import Data, Scaling
 from pseudocoreset.data.decode import eight_bits, is_grey
-from pseudocoreset.data.image_data import ImageData, Normalisation
 from pseudocoreset.errors import UserError
 
 
@@ -20,30 +20,38 @@ def from_dataset(
     test: Any,
     name: str = "dataset",
     class_names: Sequence[str] | None = None,
-    normalisation: Normalisation | None = None,
+    scaling: Scaling | None = None,
     mirror: bool = True,
-) -> ImageData:
+) -> Data:
     """Read every (image, label) of two map-style data sets, torchvision's for example.
 
     An image is a PIL image, or a tensor or array of uint8 or of floats in [0, 1]: h×w, c×h×w or
     h×w×c with 1 or 3 channels. Where both of the last fit, a tensor is c×h×w and an array h×w×c.
-    Class names default to the data set's own `classes`, then to the numbers.
+
+    Args:
+        train: what is trained on
+        test: what is scored
+        name: what to call the data
+        class_names: by default the data set's own `classes`, else the numbers
+        scaling: how pixels are normalised, by default to mean 0 and deviation 1 in each channel
+        mirror: whether an image flipped left to right still shows its class
     """
-    train_images, train_labels = _read(train, f"{name}, train")
-    test_images, test_labels = _read(test, f"{name}, test")
+    with blame("train"):
+        train_images, train_labels = _read(train, f"{name}, train")
+    with blame("test"):
+        test_images, test_labels = _read(test, f"{name}, test")
     if class_names is None:
         highest = min(int(train_labels.max(initial=0)), len(train_labels))
         class_names = getattr(train, "classes", None) or [str(i) for i in range(highest + 1)]
     names = [str(class_name) for class_name in class_names]
-    return make_image_data(
-        name,
-        name,
-        make_split(f"{name}, train", train_images, train_labels, len(names)),
-        make_split(f"{name}, test", test_images, test_labels, len(names)),
-        names,
-        normalisation=normalisation,
-        mirror=mirror,
-    )
+    with blame("train"):
+        train_split = make_split(f"{name}, train", train_images, train_labels, len(names))
+    with blame("test"):
+        test_split = make_split(f"{name}, test", test_images, test_labels, len(names))
+    with blame("train"):
+        return make_image_data(
+            name, name, train_split, test_split, names, scaling=scaling, mirror=mirror
+        )
 
 
 def _read(dataset: Any, source: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -54,7 +62,7 @@ def _read(dataset: Any, source: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray
             f"{source}: has no length; give a map-style data set, which has one."
         ) from None
     if size == 0:
-        raise UserError(f"{source}: holds no images; give at least one a class.")
+        raise UserError(f"{source}: holds no images; give at least one for each class.")
     images: npt.NDArray[np.uint8] | None = None
     labels = np.empty(size, np.int64)
     for position in range(size):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pseudocoreset.data.assemble import find_folder, make_image_data, make_split, require_folder
-from pseudocoreset.data.image_data import ImageData, Normalisation, Split
+from pseudocoreset.data.dataset import Data, Scaling, Split
 from pseudocoreset.errors import UserError
 
 DIGITS = tuple(str(digit) for digit in range(10))
@@ -32,34 +32,34 @@ AGAIN = "so get the file again"
 LARGEST_CONTENT = 1 << 30
 
 
-def read_mnist(root: Path, image_size: int | None) -> ImageData:
+def read_mnist(root: Path, image_size: int | None) -> Data:
     """Handwritten digits, 28×28 and grey."""
     train, test = _read_splits(root, ("MNIST/raw", "raw", "mnist"))
-    normalisation = Normalisation((0.1307,), (0.3081,))
+    normalisation = Scaling((0.1307,), (0.3081,))
     return make_image_data(
         "mnist",
         root,
         train,
         test,
         DIGITS,
-        normalisation=normalisation,
+        scaling=normalisation,
         mirror=False,
         image_size=image_size,
     )
 
 
-def read_fashion_mnist(root: Path, image_size: int | None) -> ImageData:
+def read_fashion_mnist(root: Path, image_size: int | None) -> Data:
     """Pictures of clothes, 28×28 and grey."""
     places = ("FashionMNIST/raw", "raw", "fashion-mnist", "data/fashion")
     train, test = _read_splits(root, places)
-    normalisation = Normalisation((0.2860,), (0.3530,))
+    normalisation = Scaling((0.2860,), (0.3530,))
     return make_image_data(
         "fashion-mnist",
         root,
         train,
         test,
         CLOTHES,
-        normalisation=normalisation,
+        scaling=normalisation,
         image_size=image_size,
     )
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from platformdirs import user_cache_path
 from safetensors import SafetensorError, safe_open
 
 from pseudocoreset.engine.files import write_tensors
@@ -48,13 +48,11 @@ def cached_images(
 
 def _places(tree: Path, name: str) -> list[Path]:
     places = [tree / f"pseudocoreset-{name}.safetensors"]
-    cache = os.environ.get("XDG_CACHE_HOME")
-    try:
-        folder = Path(cache) if cache else Path.home() / ".cache"
-    except RuntimeError:  # a user without a home
+    folder = user_cache_path("pseudocoreset", appauthor=False)
+    if not folder.is_absolute():  # a user without a home
         return places
     which = hashlib.blake2b(str(tree.resolve()).encode(errors="replace"), digest_size=8).hexdigest()
-    return [*places, folder / "pseudocoreset" / f"{name}-{which}.safetensors"]
+    return [*places, folder / f"{name}-{which}.safetensors"]
 
 
 def _read(path: Path, listing: str, shape: tuple[int, ...]) -> npt.NDArray[np.uint8] | None:

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pseudocoreset.data.assemble import make_image_data, make_split
-from pseudocoreset.data.image_data import ImageData
+from pseudocoreset.data.dataset import Data
 from pseudocoreset.errors import UserError
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
-def read_npz(path: Path, image_size: int | None) -> ImageData:
+def read_npz(path: Path, image_size: int | None) -> Data:
     """Read `train_images`, `train_labels`, `test_images`, `test_labels`, and maybe `class_names`.
 
     Images are uint8: n×h×w, n×h×w×c or n×c×h×w, where c is 1 or 3 and h = w. A shape that could
@@ -48,8 +48,7 @@ def read_arrays(
             missing = [name for name in required if name not in members]
             if missing:
                 raise UserError(
-                    f"{path}: has no array {missing[0]!r}; expected {', '.join(required)}, so save "
-                    "it again with all of them."
+                    f"{path}: has no array {missing[0]!r}; expected {', '.join(required)}."
                 )
             wanted = [*required, *(name for name in optional if name in members)]
             return {name: _read_array(path, archive, members[name], name) for name in wanted}
@@ -87,12 +86,13 @@ def _read_array(
     return array
 
 
-def channels_first(path: Path, name: str, images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def channels_first(
+    path: "Path | str", name: str, images: npt.NDArray[Any]
+) -> npt.NDArray[np.uint8]:
     """Square uint8 images as n×c×h×w."""
     if images.dtype != np.uint8:
         raise UserError(
-            f"{path}: {name!r} is {images.dtype}; expected uint8, so give pixels as whole numbers "
-            "from 0 to 255."
+            f"{path}: {name!r} is {images.dtype}; expected uint8, whole numbers from 0 to 255."
         )
     if images.ndim == 3 and images.shape[1] == images.shape[2]:
         return images[:, None]
@@ -104,7 +104,7 @@ def channels_first(path: Path, name: str, images: npt.NDArray[Any]) -> npt.NDArr
             return images
     raise UserError(
         f"{path}: {name!r} is {'×'.join(map(str, images.shape))}; expected square images, n×h×w, "
-        "n×h×w×c or n×c×h×w with 1 or 3 channels, so crop or resize them first."
+        "n×h×w×c or n×c×h×w with 1 or 3 channels."
     )
 
 
@@ -112,7 +112,7 @@ def _labels(path: Path, name: str, labels: npt.NDArray[Any]) -> npt.NDArray[np.i
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise UserError(
             f"{path}: {name!r} is {labels.dtype} of {labels.ndim} dimensions; expected integers of "
-            "one dimension, so give one class number an image."
+            "one dimension, one class number for each image."
         )
     return labels
 
@@ -124,7 +124,7 @@ def _class_names(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> tuple[str, 
         if names.ndim != 1 or names.dtype.kind != "U":
             raise UserError(
                 f"{path}: 'class_names' is {names.dtype} of {names.ndim} dimensions; expected text "
-                "of one dimension, so save a list of names."
+                "of one dimension, a list of names."
             )
         try:
             return tuple(str(name) for name in names)

@@ -16,13 +16,13 @@ from pseudocoreset.data.assemble import (
     read_lines,
     require_folder,
 )
+from pseudocoreset.data.dataset import Data, Scaling
 from pseudocoreset.data.decode import read_images
 from pseudocoreset.data.image_cache import cached_images
-from pseudocoreset.data.image_data import ImageData, Normalisation
 from pseudocoreset.errors import UserError
 
 SIDE = 64
-NORMALISATION = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+NORMALISATION = Scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 AGAIN = "unpack tiny-imagenet-200.zip again"
 
 
@@ -34,7 +34,7 @@ class Listing:
     labels: list[int]
 
 
-def read_tiny_imagenet(root: Path, image_size: int | None, progress: Progress | None) -> ImageData:
+def read_tiny_imagenet(root: Path, image_size: int | None, progress: Progress | None) -> Data:
     """Tiny ImageNet: its training images, and its validation images as test split.
 
     Classes are numbered in the order of their WordNet ids; grey JPEGs become RGB.
@@ -46,7 +46,9 @@ def read_tiny_imagenet(root: Path, image_size: int | None, progress: Progress | 
         raise UserError(f"{root}: no such files; give a folder that holds {expected}.")
     ids = sorted(set(read_lines(tree / "wnids.txt")))
     if not ids:
-        raise UserError(f"{tree / 'wnids.txt'}: expected one class id a line, found none; {AGAIN}.")
+        raise UserError(
+            f"{tree / 'wnids.txt'}: expected a class id on each line, found none; {AGAIN}."
+        )
     names = _class_names(tree / "words.txt", ids)
     train, test = _list_train(tree, ids), _list_val(tree, ids)
     paths = train.paths + test.paths
@@ -66,7 +68,7 @@ def read_tiny_imagenet(root: Path, image_size: int | None, progress: Progress | 
         make_split(tree / "train", images[: len(train.paths)], np.array(train.labels), len(ids)),
         make_split(tree / "val", images[len(train.paths) :], np.array(test.labels), len(ids)),
         names,
-        normalisation=NORMALISATION,
+        scaling=NORMALISATION,
     )
 
 

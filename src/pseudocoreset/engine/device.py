@@ -4,16 +4,37 @@ import torch
 
 from pseudocoreset.errors import UserError
 
+DeviceLike = str | torch.device
 
-def choose_device(name: str) -> torch.device:
-    """`auto` takes a CUDA device where there is one, otherwise the CPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in ("cpu", "cuda"):
-        raise UserError(f"--device {name} is not known: give auto, cpu or cuda.")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda was asked for and PyTorch sees no CUDA device: give cpu.")
-    return torch.device(name)
+
+def choose_device(device: DeviceLike) -> torch.device:
+    """The device of this name.
+
+    Args:
+        device: `auto` (a CUDA device where there is one), `cpu`, `cuda`, `cuda:1`, or a
+            `torch.device`
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError):
+        place = torch.device("meta")
+    if place.type not in ("cpu", "cuda"):
+        raise UserError(
+            f"`device` {device} is not known: give auto, cpu, cuda or cuda:N.", "device"
+        )
+    if place.type == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UserError(f"`device` {device}: PyTorch sees no CUDA device; give cpu.", "device")
+    if place.index is not None and place.index >= torch.cuda.device_count():
+        raise UserError(
+            f"`device` {device}: PyTorch sees {torch.cuda.device_count()} CUDA devices.", "device"
+        )
+    if place.index not in (None, torch.cuda.current_device()):
+        torch.cuda.set_device(place)  # captured steps and streams are those of the current device
+    return torch.device("cuda") if place.index is None else place
 
 
 def device_name(device: torch.device) -> str:

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 fcntl: ModuleType | None
@@ -98,7 +99,7 @@ def _remove_left_behind(path: Path) -> None:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file for `held`."""
+    """A file for `locked`."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
@@ -107,7 +108,7 @@ def lock_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def held(file: IO[bytes], number: int | None, wait: bool) -> Iterator[bool]:
+def locked(file: IO[bytes], number: int | None, wait: bool) -> Iterator[bool]:
     """Hold a number, which one process at a time may, or all of them, by way of an open file.
 
     Gives False where another process has it and it is not to be waited for. It is free again when
@@ -171,11 +172,14 @@ def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, A
             if not isinstance(metadata, dict):
                 raise ValueError("its metadata is no JSON object")
             if metadata.get("kind") != what and what != ANY:
-                raise UserError(f"{path} holds {metadata.get('kind')}: give {what}.")
+                raise UserError(f"{path} holds {printable(metadata.get('kind'))}: give {what}.")
             yield tensors, metadata
     except FileNotFoundError:
         if path.exists():  # safetensors says so of a file that it may not read, too
             raise UserError(f"{path} can't be read: look at its permissions.") from None
         raise UserError(f"{path} does not exist: give the path of {what}.") from None
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} can't be read as {what} ({error}): make it again.") from None
+    except UserError:
+        raise
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = printable(error)
+        raise UserError(f"{path} can't be read as {what} ({reason}): make it again.") from None

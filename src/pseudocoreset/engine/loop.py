@@ -82,6 +82,7 @@ class Loop:
     def _capture(self) -> torch.cuda.CUDAGraph:
         before = {name: value.clone() for name, value in self.state.items()}
         seed_and_offset = self._generator.get_state()
+        global_state = torch.cuda.get_rng_state(self._generator.device)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
         now = torch.cuda.current_stream()
@@ -96,6 +97,7 @@ class Loop:
         with torch.cuda.graph(graph, **place), _as_captured():  # type: ignore[arg-type]
             self._advance()
         self._generator.set_state(seed_and_offset)
+        torch.cuda.set_rng_state(global_state, self._generator.device)
         self.load(before)
         return graph
 

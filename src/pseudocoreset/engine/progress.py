@@ -1,4 +1,4 @@
-"""How long work tells of itself, without knowing who listens."""
+"""How long work reports its progress, without knowing who listens."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, runtime_checkable
@@ -32,3 +32,18 @@ class _SilentTask:
 
 SILENT: Progress = _Silent()
 """For callers that want no progress."""
+
+
+ProgressLike = bool | Progress
+"""Whether to show a progress bar, or who listens."""
+
+
+def progress_of(progress: ProgressLike) -> Progress:
+    """Whoever listens: a bar for True, nobody for False."""
+    if isinstance(progress, bool):
+        if not progress:
+            return SILENT
+        from pseudocoreset.engine.bars import RichProgress
+
+        return RichProgress()
+    return progress

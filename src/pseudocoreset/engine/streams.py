@@ -11,7 +11,7 @@ _FREE: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
 use: two lines of work would then share one, and with it what must not be shared."""
 
 
-class Beside:
+class SideStream:
     """A line of work of its own: a stream on CUDA; work done in turn on a CPU, or if not `apart`.
 
         with beside:

@@ -1,1 +1,1 @@
-"""Scores of a posterior: predictions averaged over its samples, and how good they are."""
+"""Predictions and scores."""

@@ -1,21 +1,39 @@
-"""Scores of a coreset: its posterior, sampled for several seeds, on images it never saw."""
+"""Scores of a posterior on points it never saw, or of a coreset over several seeds."""
 
 import warnings
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from pseudocoreset.coreset import Pseudocoreset
-from pseudocoreset.data import ImageData, Split
-from pseudocoreset.engine.device import choose_device, device_name
-from pseudocoreset.engine.progress import SILENT, Progress
-from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.metrics import Scores, predictive, reliability, score
-from pseudocoreset.evaluation.predictive import TEST_BATCH, log_samples_of, predictor_of
-from pseudocoreset.posterior import Protocol, sample_posteriors
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
 
-SIGNS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
+from pseudocoreset.coreset import Provenance, Pseudocoreset
+from pseudocoreset.data import Data, Split
+from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
+from pseudocoreset.engine.progress import ProgressLike, progress_of
+from pseudocoreset.engine.text import printable
+from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.metrics import (
+    METRICS,
+    Predicted,
+    PredictedNumbers,
+    Scores,
+    numbers,
+    reliability,
+    scores,
+)
+from pseudocoreset.likelihoods import Gaussian
+from pseudocoreset.nets import NetLike
+from pseudocoreset.posterior import Posterior, Sampler, sample_posteriors
+from pseudocoreset.posterior.sample import chains_for
+from pseudocoreset.predictor import TEST_BATCH, Predictor
+
+DIAGNOSTICS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
 """What an evaluation keeps of a posterior's details."""
+SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage")
 
 
 @dataclass(frozen=True)
@@ -24,30 +42,62 @@ class Evaluation:
 
     seeds: list[Scores]
     samplers: list[dict[str, Any]]
-    """Signs of how sampling went, one a seed: temperature told and kinetic, loss trace."""
+    """Diagnostics of the sampling, one a seed: temperature asked for and measured, loss trace."""
     reliability: dict[str, list[float]]
-    """Per bin of confidence: share of the images, confidence, accuracy; of the first seed."""
+    """Per bin of confidence: share of the points, confidence, accuracy; of the first seed."""
     protocol: dict[str, Any]
     coreset: dict[str, Any]
+    pooled: Scores = field(default_factory=lambda: Scores({}))
+    """Of the samples of all seeds together."""
+
+    def __getattr__(self, name: str) -> float:
+        """The mean of a score over seeds: `.accuracy`, `.nll`, `.rmse`, …"""
+        if name.startswith("_") or name not in {metric.name for metric in METRICS}:
+            raise AttributeError(f"an evaluation has no {name}")
+        if name not in self.seeds[0]:
+            raise AttributeError(f"{name} is not a score of this task")
+        return self.mean(name)
+
+    def __repr__(self) -> str:
+        shown = [name for name in SHOWN if name in self.seeds[0]]
+        parts = []
+        for name in shown:
+            spread = f" ± {self.std(name):.4f}" if len(self.seeds) > 1 else ""
+            parts.append(f"{name} {self.mean(name):.4f}{spread}")
+        return ", ".join(parts)
+
+    @property
+    def names(self) -> list[str]:
+        """The scores that are single numbers."""
+        return [name for name, value in self.seeds[0].items() if isinstance(value, float)]
 
     def mean(self, name: str) -> float:
-        """The mean of a score over seeds."""
-        return fmean(getattr(scores, name) for scores in self.seeds)
+        """The mean of a score over seeds.
+
+        Args:
+            name: the score
+        """
+        return fmean(found[name] for found in self.seeds)
 
     def std(self, name: str) -> float:
-        """The standard deviation of a score over seeds; 0 for one seed."""
-        values = [getattr(scores, name) for scores in self.seeds]
+        """The standard deviation of a score over seeds; 0 for one seed.
+
+        Args:
+            name: the score
+        """
+        values = [found[name] for found in self.seeds]
         return stdev(values) if len(values) > 1 else 0.0
 
     def as_json(self) -> dict[str, Any]:
         """What `evaluate --json` writes."""
         summary: dict[str, Any] = {}
-        for field in fields(Scores):
-            summary[field.name] = self.mean(field.name)
-            summary[f"{field.name}_std"] = self.std(field.name)
+        for name in self.names:
+            summary[name] = self.mean(name)
+            summary[f"{name}_std"] = self.std(name)
         return {
             **summary,
-            "seeds": [asdict(scores) for scores in self.seeds],
+            "seeds": [dict(found) for found in self.seeds],
+            "pooled": dict(self.pooled),
             "protocol": self.protocol,
             "coreset": self.coreset,
             "samplers": self.samplers,
@@ -56,102 +106,243 @@ class Evaluation:
 
 
 def evaluate(
-    coreset: Pseudocoreset,
-    data: ImageData,
-    net: str | None = None,
-    protocol: Protocol | None = None,
+    what: Pseudocoreset | Posterior,
+    data: Data,
+    sampler: Sampler | str = "tuned",
     *,
+    net: NetLike | None = None,
     seeds: int = 5,
     first_seed: int = 0,
+    chains: int = 1,
+    weight: float | None = None,
     split: str = "test",
-    device: str = "auto",
-    progress: Progress = SILENT,
+    other_data: bool = False,
+    device: DeviceLike = "auto",
+    progress: ProgressLike = True,
 ) -> Evaluation:
-    """Sample the coreset's posterior for `seeds` seeds and score each on the `split` of `data`."""
-    protocol = protocol or Protocol()
-    images = images_to_score(coreset, data, split, seeds)
+    """Score a posterior; of a coreset, sample a posterior for each seed and score them all.
+
+    Args:
+        what: a posterior, or a coreset
+        data: the data set it was made of
+        sampler: for a coreset, a sampler or the name of a protocol
+        net: for a coreset, the network; default: the one it was made with
+        seeds: for a coreset, how many posteriors to sample
+        first_seed: the first of the seeds
+        chains: for a coreset, chains of each posterior
+        weight: for a coreset, how often each point counts
+        split: `test` or `holdout`
+        other_data: score on data that the coreset was not made of
+        device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        progress: whether to show a progress bar
+    """
+    points = points_to_score(what, data, split, other_data=other_data)
+    if isinstance(what, Posterior):
+        posteriors = [what]
+    else:
+        if seeds < 1:
+            raise UserError(f"`seeds` is {seeds}: give 1 or more.", "seeds")
+        posteriors = sample_posteriors(
+            what,
+            chains_for(what, sampler, chains, weight),
+            net=net,
+            seeds=range(first_seed, first_seed + seeds),
+            device=device,
+            progress=progress,
+        )
+    return score_posteriors(posteriors, points, split, device=device, progress=progress)
+
+
+def score_posteriors(
+    posteriors: Sequence[Posterior],
+    points: Split,
+    split: str,
+    *,
+    device: DeviceLike = "auto",
+    progress: ProgressLike = True,
+) -> Evaluation:
+    """Scores of several posteriors of one network on the same points.
+
+    Args:
+        posteriors: the posteriors
+        points: the points and their true targets
+        split: what the points are called
+        device: where to predict
+        progress: whether to show a progress bar
+    """
     place = choose_device(device)
-    on_device = images.to(place)
-    posteriors = sample_posteriors(
-        coreset,
-        net,
-        protocol,
-        seeds=range(first_seed, first_seed + seeds),
-        device=device,
-        progress=progress,
-    )
-    predictor = predictor_of(posteriors[0], on_device.images)
-    scores, samplers = [], []
+    on_device = points.to(place)
+    first = posteriors[0]
+    predictor = Predictor(first.make_net(), on_device.inputs, first.scaling)
+    found: list[Scores] = []
+    outputs: list[Tensor] = []
     bins: dict[str, list[float]] = {}
-    with progress.task("predict", sum(map(len, posteriors))) as task:
+    with progress_of(progress).task("predict", sum(map(len, posteriors))) as task:
         for posterior in posteriors:
-            log_samples = log_samples_of(posterior, predictor, task)
-            scores.append(score(log_samples, on_device.labels))
-            samplers.append({name: posterior.details[name] for name in SIGNS})
-            if not bins:
-                columns = reliability(predictive(log_samples).exp(), on_device.labels)
+            outputs.append(
+                posterior.outputs(
+                    on_device.inputs, scaling=posterior.scaling, predictor=predictor, task=task
+                )
+            )
+            predicted = predictions(posterior, outputs[-1], on_device.targets)
+            found.append(scores(predicted))
+            if not bins and isinstance(predicted, Predicted):
+                columns = reliability(predicted.probabilities, predicted.labels)
                 names = ("share", "confidence", "accuracy")
                 bins = {n: column.tolist() for n, column in zip(names, columns, strict=True)}
+    pooled = scores(predictions(first, torch.cat(outputs), on_device.targets), all_of_them=True)
+    details = first.details
     stated = {
-        **asdict(protocol),
-        "temperature": posterior.details["temperature"],
-        "weight_decay": posterior.details["decay"],
-        "net": posterior.net,
+        **details["protocol"],
+        "temperature": details["temperature"],
+        "weight_decay": details["decay"],
+        "net": first.net,
         "split": split,
-        "images": len(images),
+        "images": len(points),
         "test_batch": TEST_BATCH,
         "device": device_name(place),
-        "versions": posterior.details["versions"],
+        "versions": details["versions"],
     }
-    described = {"fingerprint": coreset.fingerprint, "images": len(coreset), "ipc": coreset.ipc}
-    return Evaluation(scores, samplers, bins, stated, described | asdict(coreset.provenance))
+    diagnostics = [{k: one.details[k] for k in DIAGNOSTICS} for one in posteriors]
+    sizes = details.get("coreset_points", {})
+    described = {
+        "fingerprint": details["coreset"],
+        **sizes,
+        **details.get("coreset_provenance", {}),
+    }
+    return Evaluation(found, diagnostics, bins, stated, described, pooled)
 
 
-def images_to_score(coreset: Pseudocoreset, data: ImageData, split: str, seeds: int) -> Split:
-    """The images of the `split`, once all that `evaluate` is given is found to make sense."""
-    if seeds < 1:
-        raise UserError(f"--seeds {seeds} is too small: give 1 or more.")
-    images = _split(data, split)
-    _check_match(coreset, data, split)
-    return images
+def predictions(
+    posterior: Posterior, outputs: Tensor, targets: Shaped[Tensor, "n ..."]
+) -> Predicted | PredictedNumbers:
+    """A posterior's outputs at points with known targets, ready to be scored.
+
+    Args:
+        posterior: the posterior
+        outputs: what each sample's network puts out
+        targets: the true targets, in raw units
+    """
+    likelihood = posterior.likelihood
+    if isinstance(likelihood, Gaussian):
+        scaling = posterior.target_scaling
+        width = outputs.shape[2]
+        mean = outputs.new_tensor((0.0,) * width if scaling is None else scaling.mean)
+        std = outputs.new_tensor((1.0,) * width if scaling is None else scaling.std)
+        return numbers(outputs, targets, likelihood, std, mean)
+    return Predicted(outputs.log_softmax(2), targets)
 
 
-def _split(data: ImageData, name: str) -> Split:
+def points_to_score(
+    what: Pseudocoreset | Posterior, data: Data, split: str, *, other_data: bool = False
+) -> Split:
+    """The points of the `split`, once they are found to fit and to be those that are meant.
+
+    Args:
+        what: a posterior or a coreset
+        data: the data set
+        split: `test` or `holdout`
+        other_data: accept data that the coreset was not made of
+    """
+    points = _split(data, split)
+    _check_shape(what, data)
+    if not other_data:
+        _check_provenance(what, data, split)
+    return points
+
+
+def _split(data: Data, name: str) -> Split:
     if name == "test":
         return data.test
     if name != "holdout":
-        raise UserError(f"--split {name} is not known: give test or holdout.")
+        raise UserError(f"`split` {name} is not known: give test or holdout.", "split")
     if data.holdout is None:
-        raise UserError("--split holdout needs images that were kept out: give --holdout N.")
+        raise UserError("`split` holdout needs points that were held out: give `holdout`.", "split")
     return data.holdout
 
 
-def _check_match(coreset: Pseudocoreset, data: ImageData, split: str) -> None:
-    """Refuse data of another shape, and scores on images that a coreset was trained on."""
-    here = (data.channels, data.image_size, data.class_names)
-    made_for = (coreset.images.shape[1], coreset.images.shape[-1], coreset.class_names)
-    for what, ours, theirs in zip(
-        ("channels", "image size", "classes"), here, made_for, strict=True
-    ):
+def _check_shape(what: Pseudocoreset | Posterior, data: Data) -> None:
+    here = (data.task, data.input_shape, data.class_names)
+    made_for = (what.task, what.input_shape, what.class_names)
+    names = ("task", "input shape", "classes")
+    for name, ours, theirs in zip(names, here, made_for, strict=True):
         if ours != theirs:
             raise UserError(
-                f"the data {data.name} have {what} {_short(ours)} and the coreset was made for "
-                f"{_short(theirs)}: give the data it was made of."
+                f"the data {data.name} have {name} {_short(ours)} and the coreset was made for "
+                f"{_short(theirs)}.",
+                "data",
             )
-    made_of = coreset.provenance
-    if split == "holdout" and not made_of.data_fingerprint:
+
+
+def _check_provenance(what: Pseudocoreset | Posterior, data: Data, split: str) -> None:
+    """Refuse other data than the coreset was made of, and held-out points that it was made of."""
+    made = provenance_of(what)
+    if made is None or not (made.train_digest or made.data_fingerprint):
         warnings.warn(
-            f"of what images {made_of.method} was made is not known: if these were among them, the "
-            "scores say nothing.",
-            stacklevel=3,
+            "of what data the coreset was made is not known: if these points were among them, the "
+            "scores mean nothing.",
+            RuntimeWarning,
+            stacklevel=4,
         )
-    elif split == "holdout" and made_of.data_fingerprint != data.fingerprint:
+        return
+    holdout = 0 if data.holdout is None else len(data.holdout)
+    if made.train_digest:
+        parts = [("training", made.train_digest, data.train_digest)]
+        parts.append(("test", made.test_digest, data.test_digest))
+        other = [name for name, theirs, ours in parts if theirs != ours]
+    else:  # a file of the first edition, which has one digest of all
+        same = made.data_fingerprint == data.fingerprint
+        if not same and made.holdout != holdout:
+            warnings.warn(
+                f"the coreset is of the first edition and was made with `holdout` {made.holdout}, "
+                f"so it can't be told whether it was made of these data.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+            same = split == "test"
+        other = [] if same else ["training or test"]
+    if other:
         raise UserError(
-            f"the coreset was made of {made_of.data} with --holdout {made_of.holdout}, so it may "
-            f"have seen the images that are held out here: give the same data and --holdout."
+            f"the {' and '.join(other)} points of {data.name} are not those that the coreset was "
+            f"made with ({printable(made.data)}): give the same data, or `other_data` if it is "
+            "meant.",
+            "data",
         )
+    if split == "holdout" and made.holdout != holdout:
+        raise UserError(
+            f"the coreset was made with `holdout` {made.holdout}, so it may have been made of "
+            "points that are held out here: give the same `holdout`.",
+            "holdout",
+        )
+
+
+def same_data(what: Pseudocoreset | Posterior, data: Data) -> bool:
+    """Whether the data are known to be those that a coreset was made of.
+
+    Args:
+        what: a posterior or a coreset
+        data: the data set
+    """
+    made = provenance_of(what)
+    if made is None:
+        return False
+    if made.train_digest:
+        return (made.train_digest, made.test_digest) == (data.train_digest, data.test_digest)
+    return made.data_fingerprint == data.fingerprint
+
+
+def provenance_of(what: Pseudocoreset | Posterior) -> Provenance | None:
+    """Where a coreset, or a posterior's coreset, comes from; None where a file does not say.
+
+    Args:
+        what: a posterior or a coreset
+    """
+    if isinstance(what, Pseudocoreset):
+        return what.provenance
+    stored = what.details.get("coreset_provenance")
+    return None if stored is None else Provenance.from_json(stored)
 
 
 def _short(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    text = printable("×".join(map(str, value)) if isinstance(value, tuple) else value)
     return text if len(text) < 60 else text[:57] + "..."

@@ -1,6 +1,6 @@
 """Networks trained on the whole data, and their snapshots."""
 
 from pseudocoreset.experts.store import ExpertStore, StoreIdentity
-from pseudocoreset.experts.train import ExpertSettings, train_experts
+from pseudocoreset.experts.train import ExpertOptions, train_experts
 
-__all__ = ["ExpertSettings", "ExpertStore", "StoreIdentity", "train_experts"]
+__all__ = ["ExpertOptions", "ExpertStore", "StoreIdentity", "train_experts"]

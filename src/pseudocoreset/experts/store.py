@@ -11,17 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import sqrt
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_type_hints
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pseudocoreset.engine.files import held, lock_file, open_tensors, write_json, write_tensors
+from pseudocoreset.engine.files import lock_file, locked, open_tensors, write_json, write_tensors
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
-from pseudocoreset.nets import Net, Weights, make_net
+from pseudocoreset.nets import Net, NetLike, Weights, make_net, make_stored_net
 
 FORMAT = 2
 TRAJECTORY = "an expert trajectory"
@@ -45,29 +47,60 @@ class StoreIdentity:
     dsa: str
     half: bool
     seed: int
+    task: str = "classification"
 
-    def make_net(self) -> Net:
-        """The network whose weights the store holds."""
-        return make_net(
-            self.net, channels=self.channels, image_size=self.image_size, classes=self.classes
-        )
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """What the networks take; for tables `channels` is the number of columns."""
+        sides = (self.image_size, self.image_size) if self.image_size else ()
+        return (self.channels, *sides)
+
+    def as_json(self) -> dict[str, Any]:
+        """What files hold; the task only where it is not the usual one."""
+        values = asdict(self)
+        if self.task == "classification":
+            del values["task"]
+        return values
 
 
 class ExpertStore:
     """A folder of expert trajectories, or so many of them, the first."""
 
-    def __init__(self, path: Path, identity: StoreIdentity, num: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: StoreIdentity,
+        num: int | None = None,
+        *,
+        net_source: str | None = None,
+        trust_code: bool = False,
+    ) -> None:
         self.path = path
         self.identity = identity
         self._num = num
+        self._net_source = net_source
+        self._trust_code = trust_code
+
+    def __repr__(self) -> str:
+        kept = self.identity
+        return f"ExpertStore({str(self.path)!r}, {len(self)} × {kept.net} on {kept.data})"
 
     def first(self, num: int) -> "ExpertStore":
         """The same store as if it held no more than so many trajectories."""
-        return ExpertStore(self.path, self.identity, num)
+        source, trust = self._net_source, self._trust_code
+        return ExpertStore(self.path, self.identity, num, net_source=source, trust_code=trust)
 
     @staticmethod
-    def open(path: Path | str) -> "ExpertStore":
-        """Open a store that exists."""
+    def open(
+        path: Path | str, *, net: NetLike | None = None, trust_code: bool = False
+    ) -> "ExpertStore":
+        """Open a store that exists.
+
+        Args:
+            path: the store's folder
+            net: the network, where the store's is code of your own
+            trust_code: run code of your own that the store names
+        """
         path = Path(path)
         index = path / "index.json"
         try:
@@ -78,51 +111,74 @@ class ExpertStore:
                     "train the experts again."
                 )
             identity = StoreIdentity(**content["identity"])
+            _check_types(identity)
+            source = content.get("net_source")
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"{path} is no expert store (it has no index.json): make one with "
                 "`pseudocoreset experts`."
             ) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{index} can't be read as an expert store's index ({error}): train the experts "
                 "again into another folder."
             ) from None
-        return ExpertStore(path, identity)
+        store = ExpertStore(path, identity, net_source=source, trust_code=trust_code)
+        if net is not None:
+            store._refuse_unlike(net)
+        return store
+
+    def _refuse_unlike(self, net: NetLike) -> None:
+        identity = self.identity
+        spec = make_net(net, input_shape=identity.input_shape, outputs=identity.classes).spec
+        if spec != identity.net:
+            raise UserError(
+                f"{self.path} holds experts of {printable(identity.net)}, not of {spec}.", "net"
+            )
 
     @staticmethod
-    def create(path: Path | str, identity: StoreIdentity) -> "ExpertStore":
+    def create(
+        path: Path | str, identity: StoreIdentity, net_source: str | None = None
+    ) -> "ExpertStore":
         """Open a store for writing, or begin one; a store of anything else is refused by name.
 
         One without a trajectory (the learning rate was too large, say) is begun anew, unless a
         process is at work on its first.
         """
         path = Path(path)
-        store = ExpertStore(path, identity)
+        store = ExpertStore(path, identity, net_source=net_source)
         if (path / "index.json").exists():
             there = ExpertStore.open(path)
             if there.trajectories:  # nothing is to be written, which may not be allowed
                 store._refuse_another(there)
                 return store
-        with store._lock() as lock, held(lock, None, wait=False) as alone:
+        with store._lock() as lock, locked(lock, None, wait=False) as alone:
             if not alone and (path / "index.json").exists():
                 store._refuse_another(ExpertStore.open(path))
                 return store
             for trajectory in store.trajectories:  # of a store whose index was lost
                 store._refuse_foreign(trajectory, store.describe(trajectory))
-            write_json(path / "index.json", {"format": FORMAT, "identity": asdict(identity)})
+            index = {"format": FORMAT, "identity": identity.as_json()}
+            if net_source is not None:
+                index["net_source"] = net_source
+            write_json(path / "index.json", index)
         return store
 
     def _refuse_another(self, there: "ExpertStore") -> None:
-        advice = "give another --out, or the settings it was begun with"
+        advice = "give another `out`, or the settings it was begun with"
         self._refuse_other(self.path, asdict(there.identity), advice)
 
     def _refuse_other(self, path: Path, identity: Mapping[str, Any], advice: str) -> None:
         """Refuse, naming the difference, what is of another identity than this store."""
         for name, here in asdict(self.identity).items():
-            there = identity.get(name)
+            there = identity.get(name, "classification" if name == "task" else None)
             if there != here:
-                raise UserError(f"{path} holds experts with {name} {there}, not {here}: {advice}.")
+                raise UserError(
+                    f"{path} holds experts with {name} {printable(there)}, not {here}: {advice}.",
+                    "out",
+                )
 
     @property
     def first_epoch(self) -> int:
@@ -138,7 +194,7 @@ class ExpertStore:
     def fingerprint(self) -> str:
         """A digest of what the store is and of the weights it holds."""
         held_ones = [(path.name, self.describe(path)["digest"]) for path in self.trajectories]
-        return _digest(json.dumps([asdict(self.identity), held_ones], sort_keys=True).encode())
+        return _digest(json.dumps([self.identity.as_json(), held_ones], sort_keys=True).encode())
 
     def __len__(self) -> int:
         """The number of whole trajectories."""
@@ -171,9 +227,28 @@ class ExpertStore:
         sizes = shapes["params"][1], shapes.get("buffers", (0, 0))[1]
         self._net.refuse_other_weights(trajectory, sizes)
 
+    def make_net(self) -> Net:
+        """The network whose weights the store holds."""
+        return self._net
+
     @cached_property
     def _net(self) -> Net:
-        return self.identity.make_net()
+        identity = self.identity
+        return make_stored_net(
+            identity.net,
+            input_shape=identity.input_shape,
+            outputs=identity.classes,
+            source=self.path,
+            trust_code=self._trust_code,
+            digest=self._net_source,
+        )
+
+    @property
+    def noise(self) -> float | None:
+        """For regression, the RMSE of the experts at the points that each left out, scaled."""
+        errors = [self.describe(path).get("left_out_rmse") for path in self.trajectories]
+        known = [float(error) for error in errors if error is not None]
+        return sqrt(sum(error**2 for error in known) / len(known)) if known else None
 
     @contextmanager
     def claims(self, numbers: Sequence[int]) -> Iterator["Claims"]:
@@ -203,7 +278,7 @@ class ExpertStore:
         metadata = {
             "kind": TRAJECTORY,
             "number": number,
-            "identity": asdict(self.identity),
+            "identity": self.identity.as_json(),
             "digest": _digest(*(part.numpy().data for part in tensors.values())),
             **figures,
         }
@@ -244,13 +319,15 @@ class ExpertStore:
         """Refuse, by name, a store that lacks some of the epochs from `first` to `last`."""
         if not self.trajectories:
             raise UserError(
-                f"{self.path} holds no whole trajectory yet: run `pseudocoreset experts` again."
+                f"{self.path} holds no whole trajectory yet: run `pseudocoreset experts` again.",
+                "experts",
             )
         if first < self.first_epoch or max(first, last) > self.last_epoch:
             raise UserError(
                 f"{self.path} holds epochs {self.first_epoch} to {self.last_epoch} and epochs "
                 f"{first} to {last} are needed: train experts that keep them, or give another "
-                "--from-epoch, --to-epoch or --start-epochs, whichever the method takes."
+                "`from_epoch`, `to_epoch` or `start_epochs`, whichever the method takes.",
+                "experts",
             )
 
 
@@ -268,7 +345,7 @@ class Claims:
         Several such iterators, used in turn, share them out.
         """
         while (number := next(self._rest, None)) is not None:
-            with held(self._lock, number, wait=False) as mine:
+            with locked(self._lock, number, wait=False) as mine:
                 if mine:
                     yield number
                 else:
@@ -284,8 +361,18 @@ class Claims:
         Ask for them when nothing else is under way, or two processes may wait for each other.
         """
         for number in self._others:
-            with held(self._lock, number, wait=True):
+            with locked(self._lock, number, wait=True):
                 yield number
+
+
+def _check_types(identity: StoreIdentity) -> None:
+    """Raise TypeError for an index whose values are of other types."""
+    kinds: dict[str, type | tuple[type, ...]] = get_type_hints(StoreIdentity)
+    kinds["lr"] = (int, float)
+    for name, kind in kinds.items():
+        value = getattr(identity, name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise TypeError(f"{name} is {printable(repr(value))}")
 
 
 def _digest(*parts: bytes | memoryview) -> str:

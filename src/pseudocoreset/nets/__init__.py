@@ -1,7 +1,16 @@
 """Networks, one architecture a file, used as pure functions of their weights."""
 
-from .make import DEFAULT_NET, make_net
+from .make import DEFAULT_NET, NET_NAMES, NetLike, default_net, make_net, make_stored_net
 from .net import Net
 from .weights import Weights
 
-__all__ = ["DEFAULT_NET", "Net", "Weights", "make_net"]
+__all__ = [
+    "DEFAULT_NET",
+    "NET_NAMES",
+    "Net",
+    "NetLike",
+    "Weights",
+    "default_net",
+    "make_net",
+    "make_stored_net",
+]

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 from .init import UniformInit, rebuilt_weights
@@ -16,7 +17,7 @@ from .weights import Layout, Weights
 
 
 class Net:
-    """An architecture for one image size and number of classes; it holds no weights.
+    """An architecture for inputs of one shape and a number of outputs; it holds no weights.
 
     `spec` is the canonical name, from which `make_net` makes the same network again. All
     parameters count, in the order of `named_parameters`: convolution's weight, its bias, norm's
@@ -25,6 +26,14 @@ class Net:
     `apply` and `train` neither wait for the device nor look at values, so they can be compiled and
     captured in a CUDA graph. Randomness inside a person's own module (dropout) comes from
     PyTorch's global generator.
+
+    Args:
+        spec: the canonical name
+        build: makes a new module of the architecture
+        input_shape: (channels, height, width) of an image, or (features,) of a table's row
+        outputs: what it puts out for an input: a logit a class, or a number a target
+        default_init: whether the init is PyTorch's default, and the module our own
+        source_digest: of the file that a person's own network is written in, where there is one
     """
 
     def __init__(
@@ -32,15 +41,15 @@ class Net:
         spec: str,
         build: Callable[[], nn.Module],
         *,
-        channels: int,
-        image_size: int,
-        classes: int,
+        input_shape: tuple[int, ...],
+        outputs: int,
         default_init: bool,
+        source_digest: str | None = None,
     ) -> None:
         self.spec = spec
-        self.channels = channels
-        self.image_size = image_size
-        self.classes = classes
+        self.input_shape = input_shape
+        self.outputs = outputs
+        self.source_digest = source_digest
         self._build = build
         # Skeletons that lend their forward pass and never their values, one in each mode, since
         # changing a shared module's mode costs time and breaks compiled code. A person's own
@@ -54,8 +63,8 @@ class Net:
         self.num_params = self._params.length
         self.num_buffers = self._buffers.length
         # Of a person's own network this is not known.
-        self.by_image = default_init and not any(map(_mixes_images, self._testing.modules()))
-        """Whether an image's logits in test mode are the same whatever images are beside it."""
+        self.by_image = default_init and not any(map(_mixes_inputs, self._testing.modules()))
+        """Whether an input's outputs in test mode are the same whatever inputs are beside it."""
 
     @cached_property
     def draws(self) -> bool:
@@ -67,24 +76,30 @@ class Net:
         if self._uniform_init is not None:
             return False
         weights = self.init(torch.Generator())
-        images = torch.zeros(2, self.channels, self.image_size, self.image_size)
+        inputs = torch.zeros(2, *self.input_shape)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             before = torch.get_rng_state()
-            self.train(weights, images)
+            self.train(weights, inputs)
             return not torch.equal(torch.get_rng_state(), before)
 
     def refuse_other_weights(self, source: Path | str, sizes: tuple[int, int]) -> None:
-        """Refuse stored parameters and buffers, so many of each, that are not this network's."""
+        """Refuse stored parameters and buffers, so many of each, that are not this network's.
+
+        Args:
+            source: the file that holds them
+            sizes: numbers of parameters and of buffers
+        """
         if sizes != (self.num_params, self.num_buffers):
             raise UserError(
-                f"{source} holds {sizes[0]:,} parameters and {sizes[1]:,} buffers a network, and "
-                f"{self.spec} has {self.num_params:,} and {self.num_buffers:,}: it was changed "
-                "since, so make them again, or give the network as it was."
+                f"{printable(source)} holds {sizes[0]:,} parameters and {sizes[1]:,} buffers a "
+                f"network, and {self.spec} has {self.num_params:,} and {self.num_buffers:,}: it "
+                "was changed since, so make them again, or give the network as it was.",
+                parameter="net",
             )
 
     def __repr__(self) -> str:
-        size = f"{self.channels}×{self.image_size}×{self.image_size}"
-        return f"Net({self.spec}, {size}, {self.classes} classes, {self.num_params:,} parameters)"
+        size = "×".join(map(str, self.input_shape))
+        return f"Net({self.spec}, {size} to {self.outputs}, {self.num_params:,} parameters)"
 
     def build(self) -> nn.Module:
         """A new module of the architecture on the CPU, with its own init from the global RNG."""
@@ -97,27 +112,25 @@ class Net:
             return self._uniform_init(generator)
         return rebuilt_weights(self.build, generator)
 
-    def apply(
-        self, weights: Weights, images: Float[Tensor, "n c h w"]
-    ) -> Float[Tensor, "n classes"]:
-        """Logits in test mode; differentiable in the parameters and the images."""
+    def apply(self, weights: Weights, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n outputs"]:
+        """Outputs in test mode; differentiable in the parameters and the inputs."""
         tensors = self.unflatten(weights.params) | self._buffers.copies(weights.buffers)
-        logits: Tensor = functional_call(self._testing, tensors, (images,))
-        return logits
+        outputs: Tensor = functional_call(self._testing, tensors, (inputs,))
+        return outputs
 
     def train(
-        self, weights: Weights, images: Float[Tensor, "n c h w"]
-    ) -> tuple[Float[Tensor, "n classes"], Float[Tensor, " q"]]:
-        """Logits in training mode, and the buffers after it; the weights given stay as they are.
+        self, weights: Weights, inputs: Float[Tensor, "n ..."]
+    ) -> tuple[Float[Tensor, "n outputs"], Float[Tensor, " q"]]:
+        """Outputs in training mode, and the buffers after it; the weights given stay as they are.
 
         The new buffers carry no gradient. A network without buffers returns the empty ones given.
         """
         tensors = self.unflatten(weights.params) | self._buffers.copies(weights.buffers)
         # functional_call writes what became of the buffers back into this dictionary.
-        logits: Tensor = functional_call(self._training, tensors, (images,))
+        outputs: Tensor = functional_call(self._training, tensors, (inputs,))
         if self.num_buffers == 0:
-            return logits, weights.buffers
-        return logits, self._buffers.vector(tensors).detach().to(weights.buffers.dtype)
+            return outputs, weights.buffers
+        return outputs, self._buffers.vector(tensors).detach().to(weights.buffers.dtype)
 
     def unflatten(self, params: Float[Tensor, " p"]) -> dict[str, Tensor]:
         """The parameters by name, as views into the flat vector."""
@@ -128,5 +141,5 @@ class Net:
         return self._params.vector(tensors)
 
 
-def _mixes_images(module: nn.Module) -> bool:
+def _mixes_inputs(module: nn.Module) -> bool:
     return isinstance(module, nn.BatchNorm2d) and not module.track_running_stats

@@ -37,7 +37,7 @@ class Norm:
         return f"norm=batch,stats={self.stats}" if self.name == "batch" else f"norm={self.name}"
 
     def layer(
-        self, channels: int, side: int, advice: str = "use larger images or another norm"
+        self, channels: int, side: int, advice: str = "use larger images or another norm."
     ) -> nn.Module:
         """The layer for maps of this many channels and this side.
 
@@ -47,14 +47,16 @@ class Norm:
             case "instance":
                 if side == 1:
                     raise UserError(
-                        f"an instance norm on 1×1 feature maps keeps nothing but its bias; {advice}"
+                        "An instance norm on 1×1 feature maps keeps nothing but its bias: "
+                        f"{advice}",
+                        parameter="net",
                     )
                 return nn.GroupNorm(channels, channels)
             case "group":
                 if channels % _GROUPS:
                     raise UserError(
-                        f"norm=group needs a width that {_GROUPS} divides and got {channels}; "
-                        "choose another width or another norm"
+                        f"norm=group needs a width that {_GROUPS} divides, not {channels}.",
+                        parameter="net",
                     )
                 return nn.GroupNorm(_GROUPS, channels)
             case "layer":

@@ -16,8 +16,8 @@ class VGG11(nn.Module):
     def __init__(self, channels: int, image_size: int, classes: int, norm: Norm) -> None:
         super().__init__()
         advice = (
-            f"vgg11 cannot take {image_size}×{image_size} images: "
-            "use another network, or resize them to 28×28, or to 32×32 or more"
+            f"vgg11 can't take {image_size}×{image_size} images: "
+            "give another `net`, or images of 28×28, or of 32×32 or more."
         )
         side = padded_side(image_size)
         padding = 1 + extra_padding(image_size)

@@ -1,13 +1,30 @@
-"""Samplers: networks drawn from the posterior given a small data set."""
+"""Samplers, one a file, and the posteriors that they give."""
 
-from pseudocoreset.posterior.protocols import PROTOCOLS, Protocol, named_protocol
-from pseudocoreset.posterior.sample import Posterior, sample_posterior, sample_posteriors
+from pseudocoreset.posterior.ensemble import Ensemble
+from pseudocoreset.posterior.posterior import Posterior
+from pseudocoreset.posterior.protocols import (
+    PROTOCOLS,
+    SAMPLERS,
+    named_sampler,
+    sampler_class,
+    sampler_name,
+)
+from pseudocoreset.posterior.sample import sample, sample_posteriors
+from pseudocoreset.posterior.sampler import Sampler
+from pseudocoreset.posterior.sghmc import SGHMC
+from pseudocoreset.posterior.sgld import SGLD
 
 __all__ = [
     "PROTOCOLS",
+    "SAMPLERS",
+    "SGHMC",
+    "SGLD",
+    "Ensemble",
     "Posterior",
-    "Protocol",
-    "named_protocol",
-    "sample_posterior",
+    "Sampler",
+    "named_sampler",
+    "sample",
     "sample_posteriors",
+    "sampler_class",
+    "sampler_name",
 ]

@@ -1,146 +1,139 @@
 """From a coreset to networks drawn from its posterior."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import ceil, isfinite
-from pathlib import Path
-from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from pseudocoreset.augment import Augmentation
-from pseudocoreset.coreset import Pseudocoreset, versions
-from pseudocoreset.data import Normalisation
-from pseudocoreset.engine.device import choose_device
-from pseudocoreset.engine.files import open_tensors, write_tensors
-from pseudocoreset.engine.progress import SILENT, Progress, Task
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.engine.device import DeviceLike, choose_device
+from pseudocoreset.engine.progress import Progress, ProgressLike, Task, progress_of
 from pseudocoreset.engine.random import Rng
-from pseudocoreset.engine.streams import Beside
+from pseudocoreset.engine.streams import SideStream
+from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
-from pseudocoreset.nets import Net, Weights, make_net
-from pseudocoreset.posterior.protocols import Protocol
-from pseudocoreset.posterior.rules import SGHMC, SGLD
-from pseudocoreset.training import StillImages, Training
+from pseudocoreset.nets import Net, NetLike, Weights
+from pseudocoreset.posterior.posterior import Posterior
+from pseudocoreset.posterior.protocols import FULL_WEIGHT, named_sampler, sampler_name
+from pseudocoreset.posterior.sampler import Sampler
+from pseudocoreset.posterior.sghmc import SGHMCRule
+from pseudocoreset.training import FixedPoints, Training
 
-FORMAT = 1
-KIND = "a posterior"
 LOOKS = 10
 """Points of the loss trace between two samples."""
 AT_ONCE = 8
 """Chains side by side on a GPU, of which one alone leaves much idle."""
+CHAINS = 4
+"""Chains of a posterior that is kept."""
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """Networks drawn from a posterior, and what is needed to predict with them."""
+class Chains:
+    """How many chains, by which sampler, and how often each point counts."""
 
-    net: str
-    params: Float[Tensor, "s p"]
-    buffers: Float[Tensor, "s q"]
-    class_names: tuple[str, ...]
-    normalisation: Normalisation
-    image_size: int
-    details: dict[str, Any]
-    """Protocol, seed, the coreset's fingerprint, versions, and the signs of how sampling went."""
+    sampler: Sampler
+    chains: int
+    weight: float
 
-    def __len__(self) -> int:
-        """The number of samples."""
-        return len(self.params)
+    @property
+    def keeps(self) -> int:
+        """Samples that a chain keeps."""
+        return self.sampler.epochs // self.sampler.every
 
-    def make_net(self) -> Net:
-        """The network that the samples are weights of."""
-        net = make_net(
-            self.net,
-            channels=len(self.normalisation.mean),
-            image_size=self.image_size,
-            classes=len(self.class_names),
+
+def chains_for(
+    coreset: Pseudocoreset, sampler: Sampler | str, chains: int, weight: float | None
+) -> Chains:
+    """What `sample` is to do, checked.
+
+    Args:
+        coreset: the coreset
+        sampler: a sampler, or the name of a protocol
+        chains: chains of a posterior
+        weight: how often each point counts; default: n/m in the protocol `bayes`, 1 elsewhere
+    """
+    if chains < 1:
+        raise UserError(f"`chains` is {chains}: give 1 or more.", "chains")
+    full = isinstance(sampler, str) and sampler in FULL_WEIGHT
+    complete = named_sampler(sampler) if isinstance(sampler, str) else sampler.resolved({})
+    if weight is None:
+        weight = full_weight(coreset) if full else 1.0
+    if not 0 < weight < float("inf"):
+        raise UserError(f"`weight` is {weight}: give a number above 0.", "weight")
+    return Chains(complete, chains, weight)
+
+
+def full_weight(coreset: Pseudocoreset) -> float:
+    """n/m: with it, the coreset counts as much as the data it was made of."""
+    if coreset.provenance.num_train is None:
+        raise UserError(
+            "the coreset does not say of how many training points it was made: give `weight`, "
+            "their number divided by the points that networks see.",
+            "weight",
         )
-        net.refuse_other_weights("the posterior", (self.params.shape[1], self.buffers.shape[1]))
-        return net
-
-    def samples(self) -> Iterator[Weights]:
-        """The weights of each sample."""
-        for params, buffers in zip(self.params, self.buffers, strict=True):
-            yield Weights(params, buffers)
-
-    def save(self, path: Path | str) -> None:
-        """Write one safetensors file, whole or not at all."""
-        metadata = {
-            "kind": KIND,
-            "format": FORMAT,
-            "net": self.net,
-            "class_names": self.class_names,
-            "normalisation": asdict(self.normalisation),
-            "image_size": self.image_size,
-            "details": self.details,
-        }
-        write_tensors(Path(path), {"params": self.params, "buffers": self.buffers}, metadata)
-
-    @staticmethod
-    def load(path: Path | str) -> "Posterior":
-        """Read what `save` wrote."""
-        with open_tensors(Path(path), KIND) as (tensors, metadata):
-            if metadata["format"] != FORMAT:
-                raise UserError(
-                    f"{path} has format {metadata['format']} and this version reads {FORMAT}: "
-                    "sample the posterior again."
-                )
-            stored = metadata["normalisation"]
-            return Posterior(
-                metadata["net"],
-                tensors.get_tensor("params"),
-                tensors.get_tensor("buffers"),
-                class_names=tuple(metadata["class_names"]),
-                normalisation=Normalisation(tuple(stored["mean"]), tuple(stored["std"])),
-                image_size=metadata["image_size"],
-                details=metadata["details"],
-            )
+    return coreset.provenance.num_train / coreset.num_seen
 
 
-def sample_posterior(
+def sample(
     coreset: Pseudocoreset,
-    net: str | None = None,
-    protocol: Protocol | None = None,
+    sampler: Sampler | str = "tuned",
     *,
+    chains: int = CHAINS,
+    weight: float | None = None,
+    net: NetLike | None = None,
     seed: int = 0,
-    device: str = "auto",
-    progress: Progress = SILENT,
+    device: DeviceLike = "auto",
+    progress: ProgressLike = True,
 ) -> Posterior:
-    """Draw networks from the posterior given `coreset`; `net` defaults to the coreset's own."""
+    """Draw networks from the posterior given `coreset`.
+
+    Args:
+        coreset: the coreset
+        sampler: a sampler such as `pc.SGHMC()`, or a protocol: `tuned`, `paper` or `bayes`
+        chains: chains from different starts; their samples are pooled
+        weight: how often each point counts; default: n/m in the protocol `bayes`, 1 elsewhere
+        net: the network; default: the one that the coreset was made with
+        seed: seed of all randomness
+        device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        progress: whether to show a progress bar
+    """
+    work = chains_for(coreset, sampler, chains, weight)
     (posterior,) = sample_posteriors(
-        coreset, net, protocol, seeds=[seed], device=device, progress=progress
+        coreset, work, net=net, seeds=[seed], device=device, progress=progress
     )
     return posterior
 
 
 def sample_posteriors(
     coreset: Pseudocoreset,
-    net: str | None = None,
-    protocol: Protocol | None = None,
+    work: Chains,
     *,
+    net: NetLike | None = None,
     seeds: Sequence[int],
-    device: str = "auto",
-    progress: Progress = SILENT,
+    device: DeviceLike = "auto",
+    progress: ProgressLike = True,
 ) -> list[Posterior]:
-    """`sample_posterior` for several seeds, with all their chains side by side."""
-    protocol = protocol or Protocol()
-    protocol.check()
+    """A posterior for each of several seeds, with all their chains side by side.
+
+    Args:
+        coreset: the coreset
+        work: what `chains_for` gave
+        net: the network; default: the one that the coreset was made with
+        seeds: a posterior is drawn for each
+        device: where to run
+        progress: whether to show a progress bar
+    """
     place = choose_device(device)
-    network = make_net(
-        net or coreset.provenance.net,
-        channels=coreset.images.shape[1],
-        image_size=coreset.images.shape[-1],
-        classes=len(coreset.class_names),
-    )
-    keeps = protocol.epochs // protocol.every
+    network = coreset.make_net(net)
     # Each network of a deep ensemble is trained on its own: as many as a chain would keep.
-    of_a_seed = protocol.chains * (keeps if protocol.sampler == "map" else 1)
+    of_a_seed = work.chains * (work.keeps if work.sampler.ensemble else 1)
     starts = [(seed, number) for seed in seeds for number in range(of_a_seed)]
     on_device = coreset.to(place)
-    at_once = chains_at_once(len(starts), network, place)
-    while (sampled := _sampled(network, on_device, protocol, starts, at_once, progress)) is None:
+    at_once, bars = chains_at_once(len(starts), network, place), progress_of(progress)
+    while (sampled := _sampled(network, on_device, work, starts, at_once, bars)) is None:
         at_once //= 2
     lane, chains = sampled
     return [
@@ -152,20 +145,19 @@ def sample_posteriors(
 def _sampled(
     net: Net,
     coreset: Pseudocoreset,
-    protocol: Protocol,
+    work: Chains,
     starts: Sequence[tuple[int, int]],
     at_once: int,
     progress: Progress,
 ) -> "tuple[_Lane, list[_Chain]] | None":
     """A lane, and a chain from each start; None if memory is too small for so many at once."""
-    device = coreset.images.device
-    keeps = protocol.epochs // protocol.every
+    device = coreset.inputs.device
     try:
-        lanes = [_Lane(net, coreset, protocol, device) for _ in range(at_once)]
+        lanes = [_Lane(net, coreset, work, device) for _ in range(at_once)]
         chains: list[_Chain] = []
-        with progress.task(protocol.sampler, len(starts) * keeps) as task:
+        with progress.task(sampler_name(work.sampler), len(starts) * work.keeps) as task:
             for first in range(0, len(starts), at_once):
-                chains += _side_by_side(lanes, starts[first : first + at_once], protocol, task)
+                chains += _side_by_side(lanes, starts[first : first + at_once], work.sampler, task)
     except torch.OutOfMemoryError:
         if at_once == 1:
             raise
@@ -188,30 +180,31 @@ class _Chain:
 
 
 def _side_by_side(
-    lanes: Sequence["_Lane"], starts: Sequence[tuple[int, int]], protocol: Protocol, task: Task
+    lanes: Sequence["_Lane"], starts: Sequence[tuple[int, int]], sampler: Sampler, task: Task
 ) -> list[_Chain]:
     """One chain from each start, each in a lane of its own."""
     busy = list(zip(lanes, starts, strict=False))
     chains = [_Chain() for _ in busy]
     for lane, start in busy:
         lane.begin(*start)
-    part = ceil(protocol.every / LOOKS)
-    for kept in range(protocol.epochs // protocol.every):
-        for done in range(0, protocol.every, part):
+    part = ceil(sampler.every / LOOKS)
+    for kept in range(sampler.epochs // sampler.every):
+        for done in range(0, sampler.every, part):
             for lane, _ in busy:
-                lane.go(min(part, protocol.every - done))
+                lane.go(min(part, sampler.every - done))
             for (lane, _), chain in zip(busy, chains, strict=True):
                 chain.loss_trace.append(lane.mean_loss())
         for (lane, (seed, number)), chain in zip(busy, chains, strict=True):
             weights = lane.weights()
             if not isfinite(chain.loss_trace[-1]) or not bool(weights.params.isfinite().all()):
                 raise UserError(
-                    f"the chain {number} of {protocol.sampler} with seed {seed} diverged (its loss "
-                    f"or a weight is not finite): lower --step ({protocol.step}), or --prior "
-                    f"({protocol.prior}) or --temperature ({lane.temperature:.3g}) where it is "
-                    "large."
+                    f"the chain {number} of {sampler_name(sampler)} with seed {seed} diverged (its "
+                    f"loss or a weight is not finite): lower `step` ({sampler.step}), or `prior` "
+                    f"({sampler.prior}) or `temperature` ({lane.temperature:.3g}) where it is "
+                    "large.",
+                    "step",
                 )
-            if protocol.sampler == "map":  # of a deep ensemble's network, the end alone
+            if sampler.ensemble:  # of a deep ensemble's network, the end alone
                 chain.samples.clear()
             chain.samples.append(weights)
             temperature = lane.kinetic_temperature()
@@ -234,15 +227,33 @@ def _pooled(
         torch.stack([sample.params for sample in samples]),
         torch.stack([sample.buffers for sample in samples]),
         coreset.class_names,
-        coreset.normalisation,
-        coreset.images.shape[-1],
+        coreset.scaling,
+        coreset.input_shape,
+        likelihood=coreset.likelihood,
+        target_scaling=coreset.target_scaling,
+        columns=coreset.columns,
+        network=net,
         details={
-            "protocol": asdict(lane.protocol),
+            "protocol": {
+                "sampler": sampler_name(lane.work.sampler),
+                **lane.work.sampler.as_dict(),
+                "chains": lane.work.chains,
+                "weight": lane.work.weight,
+            },
             "temperature": lane.temperature,
             "decay": lane.decay,
             "seed": seed,
             "coreset": coreset.fingerprint,
             "versions": versions(),
+            "net_source": net.source_digest,
+            "train_digest": coreset.provenance.train_digest,
+            "test_digest": coreset.provenance.test_digest,
+            "coreset_provenance": coreset.provenance.as_json(),
+            "coreset_points": {
+                "images": len(coreset),
+                "ipc": coreset.ipc,
+                "seen": coreset.num_seen,
+            },
             "loss_trace": [chain.loss_trace for chain in chains],
             "kinetic_temperature": [value for value in kinetic if value is not None],
         },
@@ -256,47 +267,43 @@ class _Lane:
     """
 
     def __init__(
-        self, net: Net, coreset: Pseudocoreset, protocol: Protocol, device: torch.device
+        self, net: Net, coreset: Pseudocoreset, work: Chains, device: torch.device
     ) -> None:
-        images = len(coreset)
-        self.protocol = protocol
-        self.temperature = 0.0 if protocol.sampler == "map" else protocol.temperature_for(images)
-        self.decay = protocol.prior / images
+        sampler, points = work.sampler, coreset.num_seen
+        self.work = work
+        self.temperature = sampler.temperature_for(points)
+        self.decay = sampler.decay(work.weight * points)
         self._net = net
-        self._images = images
+        self._points = points
         self._rng = Rng(device, 0)
-        self._beside = Beside(device)
-        self._rule: SGHMC | SGLD
-        if protocol.sampler == "sgld":
-            self._rule = SGLD(protocol.step, self.temperature, self.decay, images)
-        else:
-            self._rule = SGHMC(
-                protocol.step, protocol.friction, self.temperature, self.decay, images
-            )
-        # Batches of one size, which a captured step needs: 500 images are 2 × 250, not 256 + 244.
-        self._steps_an_epoch = ceil(images / protocol.batch)
-        augmentation = Augmentation.parse(coreset.dsa, True) if protocol.dsa == "on" else None
+        self._side = SideStream(device)
+        self._rule = sampler.rule(points, work.weight)
+        # Batches of one size, which a captured step needs: 500 points are 2 × 250, not 256 + 244.
+        self._steps_an_epoch = ceil(points / sampler.batch)
+        augmentation = Augmentation.parse(coreset.dsa, True) if sampler.dsa == "on" else None
+        assert coreset.likelihood is not None
         self._training = Training(
             net,
             self._rule,
-            StillImages(coreset.images, coreset.labels),
+            FixedPoints(coreset.seen_inputs, coreset.seen_targets),
             augmentation or Augmentation(()),
+            coreset.likelihood,
             self._rng.device,
-            batch=None if self._steps_an_epoch == 1 else ceil(images / self._steps_an_epoch),
+            batch=None if self._steps_an_epoch == 1 else ceil(points / self._steps_an_epoch),
         )
         self._steps = 0  # since the loss was looked at
         self._kinetic_steps = 0
 
     def begin(self, seed: int, number: int) -> None:
         """Start the chain of this number."""
-        with self._beside:
+        with self._side:
             self._rng.reseed(seed, "chain", number)
             self._training.start(self._net.init(self._rng.device))
         self._steps = self._kinetic_steps = 0
 
     def go(self, epochs: int) -> None:
         """Begin some more epochs, without waiting for them."""
-        with self._beside:
+        with self._side:
             if self._steps_an_epoch == 1:
                 self._training.run(epochs)
             else:
@@ -308,7 +315,7 @@ class _Lane:
 
     def mean_loss(self) -> float:
         """The mean over the steps since the last look; waits for them."""
-        self._beside.wait()
+        self._side.wait()
         loss = self._training.take("loss_sum") / self._steps
         self._steps = 0
         return loss
@@ -319,17 +326,17 @@ class _Lane:
 
     def kinetic_temperature(self) -> float | None:
         """The temperature that the velocities since the first sample tell of."""
-        if not isinstance(self._rule, SGHMC):
+        if not isinstance(self._rule, SGHMCRule):
             return None
         mean_square = float(self._training.state["kinetic_sum"]) / self._kinetic_steps
         return self._rule.kinetic_temperature(mean_square)
 
     def forget_kinetic(self) -> None:
         """Begin to gather the velocities anew."""
-        if isinstance(self._rule, SGHMC):
+        if isinstance(self._rule, SGHMCRule):
             self._training.take("kinetic_sum")
         self._kinetic_steps = 0
 
     def _order(self) -> Tensor:
         generator = self._rng.device
-        return torch.randperm(self._images, generator=generator, device=generator.device)
+        return torch.randperm(self._points, generator=generator, device=generator.device)

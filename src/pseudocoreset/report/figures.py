@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, MaxNLocator, NullFormatter
 
-from pseudocoreset.report.run_report import RunReport, finite
+from pseudocoreset.engine.text import printable
+from pseudocoreset.report.run_report import RunReport, count, finite, listed, mapping
 from pseudocoreset.report.style import BAD, INK, LINES, add_legend, dress, new_figure, stack
 from pseudocoreset.run_folder import missed_gamma
 
@@ -21,12 +22,18 @@ WIDTH = 4.4
 HEIGHT = 3.2
 SIDES = {"loss_x": "data's posterior", "loss_u": "coreset's posterior"}
 MOST_LINES = 8
+LARGEST = 1e15
+"""Numbers from here on are damage, and no axes can show them beside others."""
 SMOOTHED_FROM = 100
 """Updates from which on a running mean is drawn over the noise."""
 
 
 def loss_curves(run: RunReport) -> Figure | None:
-    """The method's losses over the updates, and below, where there are any, its MAP steps."""
+    """The method's losses over the updates, and below, where there are any, its MAP steps.
+
+    Args:
+        run: the run
+    """
     losses, steps = _loss_names(run.metrics), _names(run.metrics, "map_steps")
     if not losses:
         return None
@@ -35,13 +42,14 @@ def loss_curves(run: RunReport) -> Figure | None:
         figure, (3, 1) if steps else (1,), head=0.1 + 0.18 * ceil(len(losses) / 2)
     )
     updates = _column(run.metrics, "update")
-    if not numpy.isfinite(updates).all():
+    if not numpy.isfinite(updates).all() or not (abs(updates) < LARGEST).all():
         updates = numpy.arange(1.0, len(run.metrics) + 1)
-    dress(above, x="" if steps else "update", y=_loss_label(losses))
+    dress(above, x="" if steps else "update", y=_loss_label(run, losses))
     for number, name in enumerate(losses):
         side, _, network = name.partition("/")
         colour = LINES[(number if side not in SIDES else _place(side)) % len(LINES)]
-        style = ("-", "--", ":", "-.")[int(network) % 4 if network.isdigit() else 0]
+        place = _number(network)
+        style = ("-", "--", ":", "-.")[(place or 0) % 4]
         label = _label(side, network, run.config)
         _draw_line(above, updates, _column(run.metrics, name), colour, style, label)
     add_legend(above)
@@ -53,13 +61,17 @@ def loss_curves(run: RunReport) -> Figure | None:
 
 
 def reliability_diagram(run: RunReport) -> Figure | None:
-    """Accuracy per bin of confidence beside the diagonal of perfect calibration; below, shares."""
-    bins = (run.evaluation or {}).get("reliability") or {}
-    if not all(bins.get(name) for name in ("share", "confidence", "accuracy")):
+    """Accuracy per bin of confidence beside the diagonal of perfect calibration; below, shares.
+
+    Args:
+        run: the run
+    """
+    bins = mapping((run.evaluation or {}).get("reliability"))
+    columns = [listed(bins.get(name)) for name in ("share", "confidence", "accuracy")]
+    known = [[value for value in map(finite, column) if value is not None] for column in columns]
+    if len({len(column) for column in [*columns, *known]}) > 1 or not columns[0]:
         return None
-    share, confidence, accuracy = (
-        numpy.asarray(bins[name], dtype=float) for name in ("share", "confidence", "accuracy")
-    )
+    share, confidence, accuracy = (numpy.asarray(c).clip(0, 1) for c in known)
     figure = new_figure(WIDTH, HEIGHT)
     above, below = stack(figure, (3, 1), head=0.28)
     dress(above, y="accuracy")
@@ -80,11 +92,15 @@ def reliability_diagram(run: RunReport) -> Figure | None:
 
 
 def chain_traces(run: RunReport) -> Figure | None:
-    """The training loss along each chain, one colour a seed."""
+    """The training loss along each chain, one colour a seed.
+
+    Args:
+        run: the run
+    """
     traces = [
-        (seed, [value for value in map(finite, trace) if value is not None])
+        (seed, [value for value in map(_drawn, listed(trace)) if value is not None])
         for seed, signs in enumerate(run.samplers)
-        for trace in signs.get("loss_trace") or []
+        for trace in listed(signs.get("loss_trace"))
     ]
     traces = [(seed, trace) for seed, trace in traces if trace]
     if not traces:
@@ -94,10 +110,10 @@ def chain_traces(run: RunReport) -> Figure | None:
     dress(axes, x="epoch of the chain", y="training loss")
     named: set[int] = set()
     for seed, trace in traces:
-        epochs = run.protocol.get("epochs", len(trace))
+        epochs = count(run.protocol.get("epochs")) or len(trace)
         ends = numpy.arange(1, len(trace) + 1) * epochs / len(trace)
         new = seed not in named and len(run.samplers) <= 6
-        label = f"seed {run.samplers[seed].get('seed', seed)}" if new else None
+        label = f"seed {printable(run.samplers[seed].get('seed', seed), 20)}" if new else None
         named.add(seed)
         colour = LINES[seed % len(LINES)]
         axes.plot(ends, trace, color=colour, linewidth=1.1, alpha=0.85, label=label)
@@ -106,7 +122,7 @@ def chain_traces(run: RunReport) -> Figure | None:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
+    elif lowest >= 0:
         axes.set_ylim(bottom=0)
     add_legend(axes, ncols=6)
     return figure
@@ -144,8 +160,9 @@ def _draw_steps(
         steps = _column(metrics, name)
         axes.plot(updates, steps, ".", color=INK, markersize=2.5)
         axes.plot(updates[missed], steps[missed], "x", color=BAD, markersize=4)
-    axes.set_ylim(bottom=0)
     _whole_ticks(axes)
+    if axes.get_ylim()[1] > 0:
+        axes.set_ylim(bottom=0)
 
 
 def _loss_names(metrics: list[dict[str, Any]]) -> list[str]:
@@ -162,12 +179,12 @@ def _names(metrics: list[dict[str, Any]], base: str) -> list[str]:
 
 def _all_names(metrics: list[dict[str, Any]]) -> list[str]:
     """The names of all figures of which at least one can be drawn, in order of appearance."""
-    seen = {key: None for row in metrics for key, value in row.items() if finite(value) is not None}
+    seen = {key: None for row in metrics for key, value in row.items() if _drawn(value) is not None}
     return list(seen)
 
 
 def _column(metrics: list[dict[str, Any]], name: str) -> Float[numpy.ndarray, " n"]:
-    values = [finite(row.get(name)) for row in metrics]
+    values = [_drawn(row.get(name)) for row in metrics]
     return numpy.asarray([numpy.nan if value is None else value for value in values], dtype=float)
 
 
@@ -177,15 +194,29 @@ def _place(side: str) -> int:
 
 def _label(side: str, network: str, config: dict[str, Any]) -> str:
     """What a curve is called: in words, with the network where there are several."""
-    name = SIDES.get(side, side)
-    nets = config.get("nets") or []
-    if network.isdigit() and int(network) < len(nets):
-        return f"{name}, {str(nets[int(network)]).split(':')[0]}"
-    return f"{name}, network {network}" if network else name
+    name = SIDES.get(side, printable(side, 40))
+    nets, place = listed(config.get("nets")), _number(network)
+    if place is not None and place < len(nets):
+        return f"{name}, {printable(nets[place], 40).split(':')[0]}"
+    return f"{name}, network {printable(network, 20)}" if network else name
 
 
-def _loss_label(names: Sequence[str]) -> str:
-    return "cross-entropy" if names[0].split("/")[0] in SIDES else "value"
+def _number(network: str) -> int | None:
+    """The place of a network in `loss_x/0`; None for anything else."""
+    return int(network) if network.isdecimal() and len(network) < 4 else None
+
+
+def _drawn(value: object) -> float | None:
+    """A number that axes can show."""
+    number = finite(value)
+    return number if number is not None and abs(number) < LARGEST else None
+
+
+def _loss_label(run: RunReport, names: Sequence[str]) -> str:
+    if names[0].split("/")[0] not in SIDES:
+        return "value"
+    regression = run.coreset is not None and not run.coreset.class_names
+    return "negative log-likelihood" if regression else "cross-entropy"
 
 
 def _whole_ticks(axes: Axes) -> None:

@@ -3,17 +3,32 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pseudocoreset.engine.text import printable
 from pseudocoreset.report.run_report import (
     RunReport,
+    count,
     finite,
     kinetic_temperature,
     significant,
 )
-from pseudocoreset.report.scores import seed_count
 
 SAMPLER_NAMES = {"sghmc": "SGHMC", "sgld": "SGLD", "map": "a deep ensemble (MAP)"}
 WARM = 3.0
 """A chain this many times warmer (or colder) than it was told deserves a word."""
+IN_WORDS = {
+    "step": "step {}",
+    "friction": "friction {}",
+    "prior": "prior precision {}",
+    "weight": "each point counts {} times",
+    "chains": "chains a seed: {}",
+    "epochs": "epochs a chain: {}",
+    "every": "a sample every {}",
+}
+ELSEWHERE = (
+    *("sampler", "dsa", "batch", "temperature", "weight_decay", "net", "split", "images"),
+    *("test_batch", "device", "versions"),
+)
+"""What is told elsewhere on the page, or not at all; a person's own sampler may have more."""
 
 
 def sampling_facts(run: RunReport) -> list[tuple[str, str, str]]:
@@ -28,7 +43,7 @@ def sampling_facts(run: RunReport) -> list[tuple[str, str, str]]:
         meaning = "how fast the weights really moved; near the told one if only its noise did it"
         facts.append(("Kinetic temperature", significant(kinetic), meaning))
     if disagreement is not None:
-        meaning = "two samples predict different classes for so many test images"
+        meaning = "two samples predict different classes for so many test points"
         facts.append(("Disagreement", f"{disagreement:.1%}", meaning))
     return facts
 
@@ -58,7 +73,8 @@ def wordings(runs: Sequence[RunReport]) -> list[str]:
     users: dict[str, list[str]] = {}
     for run in runs:
         if run.protocol:
-            users.setdefault(protocol_sentence(run.protocol), []).append(run.name)
+            sentence = protocol_sentence(run.protocol, "images" if run.is_image else "points")
+            users.setdefault(sentence, []).append(run.name)
     if len(users) < 2:
         return list(users)
     return [f"{'; '.join(names)}: {sentence}" for sentence, names in users.items()]
@@ -66,13 +82,14 @@ def wordings(runs: Sequence[RunReport]) -> list[str]:
 
 def seed_words(runs: Sequence[RunReport]) -> str:
     """The seeds of the chains, and of the coresets."""
-    chains = {signs.get("seed") for run in runs for signs in run.samplers}
-    known = sorted(seed for seed in chains if isinstance(seed, int))
-    made = sorted({int(run.config["seed"]) for run in runs if "seed" in run.config})
+    chains = {count(signs.get("seed")) for run in runs for signs in run.samplers}
+    known = sorted(seed for seed in chains if seed is not None)
+    seeds = {count(run.config.get("seed")) for run in runs}
+    made = sorted(seed for seed in seeds if seed is not None)
     parts = [f"coresets made with {_seeds(made)}"] if made else []
     parts += [f"posteriors sampled with {_seeds(known)}"] if known else []
-    if not known and any(seed_count(run) for run in runs):
-        parts.append(f"up to {max(map(seed_count, runs))} seeds a posterior")
+    if not known and any(run.seeds for run in runs):
+        parts.append(f"up to {max(run.seeds for run in runs)} seeds a posterior")
     return ", ".join(parts)
 
 
@@ -81,9 +98,10 @@ def commands() -> list[tuple[str, str]]:
     return [
         ("pseudocoreset report RUN", "write the page of a run again"),
         (
-            "pseudocoreset evaluate RUN/coreset.safetensors --data SPEC",
+            "pseudocoreset evaluate RUN --data SPEC",
             "score a coreset, with other networks or samplers if you like",
         ),
+        ("pseudocoreset export RUN --to png --out FOLDER", "use the points in other programs"),
     ]
 
 
@@ -91,25 +109,28 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
-def protocol_sentence(protocol: dict[str, Any]) -> str:
-    """How a posterior was sampled and scored, in one sentence."""
-    sampler = str(protocol.get("sampler", "unknown sampler"))
+def protocol_sentence(protocol: dict[str, Any], points: str = "images") -> str:
+    """How a posterior was sampled and scored, in one sentence.
+
+    Args:
+        protocol: what an evaluation states
+        points: what to call the points that were scored
+    """
+    sampler = printable(protocol.get("sampler", "unknown sampler"))
     parts = [SAMPLER_NAMES.get(sampler, sampler)]
-    for key, words in (
-        ("step", "step {}"),
-        ("friction", "friction {}"),
-        ("prior", "prior precision {}"),
-        ("chains", "chains a seed: {}"),
-        ("epochs", "epochs a chain: {}"),
-        ("every", "a sample every {}"),
-    ):
+    for key, words in IN_WORDS.items():
         unused = (key == "friction" and sampler == "sgld") or (key == "every" and sampler == "map")
+        unused = unused or (key == "weight" and protocol.get(key) == 1)
         if key in protocol and not unused:
-            parts.append(words.format(protocol[key]))
-    if "dsa" in protocol:
+            parts.append(words.format(printable(protocol[key])))
+    for key, value in protocol.items():
+        if key not in IN_WORDS and key not in ELSEWHERE and isinstance(value, str | int | float):
+            parts.append(f"{printable(key)} {printable(value)}")
+    if "dsa" in protocol and points == "images":
         on = protocol["dsa"] == "on"
         parts.append("augmented as the set was made" if on else "not augmented")
-    scored = ""
-    if protocol.get("images"):
-        scored = f"; scored on {protocol['images']:,} images of the {protocol.get('split')} split"
+    number, scored = count(protocol.get("images")), ""
+    if number:
+        split = printable(protocol.get("split", "?"))
+        scored = f"; scored on {number:,} {points} of the {split} split"
     return ", ".join(parts) + scored + "."

@@ -1,4 +1,7 @@
-"""One run, as a report sees it: its coreset, its metrics, its scores."""
+"""One run, as a report sees it: its coreset, its metrics, its scores.
+
+What a file says may be of any type: `finite`, `mapping` and `listed` give what can be used of it.
+"""
 
 import json
 from dataclasses import dataclass
@@ -8,11 +11,11 @@ from statistics import fmean
 from typing import Any
 
 from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.run_folder import LOUD_SHARE, missed_gamma, read_config, read_metrics
 
 METHOD_NAMES = {
-    "random": "Random images",
     "fbpc": "FBPC",
     "fbpc-isotropic": "FBPC (isotropic)",
     "bpc-rkl": "BPC (reverse KL)",
@@ -27,7 +30,7 @@ class RunReport:
 
     Args:
         name: what to call it, e.g. "FBPC, 10 images per class"
-        coreset: the images; None for the full data
+        coreset: the points; None for the full data
         metrics: the figures of each update, as in metrics.jsonl
         config: the settings it was made with
         evaluation: what `Evaluation.as_json` gives, where it was evaluated
@@ -40,11 +43,16 @@ class RunReport:
     evaluation: dict[str, Any] | None
 
     @property
-    def images(self) -> int | None:
-        """How many images the posterior was given."""
+    def points(self) -> int | None:
+        """How many points are stored."""
         if self.coreset is not None:
             return len(self.coreset)
-        return self._evaluated("coreset").get("images")
+        return count(self._evaluated("coreset").get("images"))
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the points are images, as far as is known."""
+        return self.coreset is None or self.coreset.is_image
 
     @property
     def protocol(self) -> dict[str, Any]:
@@ -52,37 +60,78 @@ class RunReport:
         return self._evaluated("protocol")
 
     @property
+    def pooled(self) -> dict[str, Any]:
+        """The scores of all seeds' samples together; empty in files of the first edition."""
+        return self._evaluated("pooled")
+
+    @property
     def samplers(self) -> list[dict[str, Any]]:
         """The signs of how sampling went, one a seed."""
-        return list((self.evaluation or {}).get("samplers") or [])
+        found = listed((self.evaluation or {}).get("samplers"))
+        return [signs for signs in found if isinstance(signs, dict)]
+
+    @property
+    def seeds(self) -> int:
+        """How many posteriors were sampled."""
+        return len(listed((self.evaluation or {}).get("seeds")))
 
     def score(self, name: str) -> float | None:
-        """A score, if it is known and finite."""
+        """A score, if it is known and finite.
+
+        Args:
+            name: as the evaluation calls it
+        """
         return finite((self.evaluation or {}).get(name))
 
     def _evaluated(self, name: str) -> dict[str, Any]:
-        return dict((self.evaluation or {}).get(name) or {})
+        return mapping((self.evaluation or {}).get(name))
 
 
 def read_run(path: Path) -> RunReport:
-    """What a run folder holds: configuration, metrics, coreset, and scores where there are any."""
+    """What a run folder holds: configuration, metrics, coreset, and scores where there are any.
+
+    Args:
+        path: the folder
+    """
     config = read_config(path)
     stored = path / "coreset.safetensors"
-    method = str(config.get("method", "coreset"))
     coreset = Pseudocoreset.load(stored) if stored.exists() else None
     evaluation = _read_evaluation(path / "evaluation.json")
     if evaluation is not None and coreset is not None:
-        scored = (evaluation.get("coreset") or {}).get("fingerprint")
+        scored = mapping(evaluation.get("coreset")).get("fingerprint")
         if scored != coreset.fingerprint:  # the run went on since: these are no longer its scores
             evaluation = None
-    name = run_name(method, config.get("ipc"))
+    name = run_name(config.get("method", "coreset"), config.get("ipc"), coreset)
     return RunReport(name, coreset, read_metrics(path), config, evaluation)
 
 
-def run_name(method: str, ipc: int | None) -> str:
-    """What a person calls a run: the method and the size of its coreset."""
-    name = METHOD_NAMES.get(method, method)
-    return name if ipc is None else f"{name}, {ipc} {'image' if ipc == 1 else 'images'} per class"
+def run_name(method: object, ipc: object, coreset: Pseudocoreset | None = None) -> str:
+    """What a person calls a run: the method and the size of its coreset.
+
+    Args:
+        method: as the configuration has it
+        ipc: stored points per class, as the configuration has it
+        coreset: what was made; images if it is not known
+    """
+    images = coreset is None or coreset.is_image
+    name = printable(method, 60)
+    name = f"Random {noun(2, images)}" if name == "random" else METHOD_NAMES.get(name, name)
+    number = count(ipc)
+    if number is None:
+        return name
+    things = noun(number, images)
+    each = "" if coreset is not None and not coreset.class_names else " per class"
+    return f"{name}, {number} {things}{each}"
+
+
+def noun(number: int, images: bool) -> str:
+    """The word for so many points.
+
+    Args:
+        number: how many
+        images: whether they are images
+    """
+    return ("image" if images else "point") + ("" if number == 1 else "s")
 
 
 def _read_evaluation(path: Path) -> dict[str, Any] | None:
@@ -90,7 +139,9 @@ def _read_evaluation(path: Path) -> dict[str, Any] | None:
         return None
     try:
         evaluation = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except PermissionError:
+        raise
+    except (OSError, ValueError, RecursionError):
         evaluation = None
     if not isinstance(evaluation, dict):
         raise UserError(f"{path} can't be read as scores: run `pseudocoreset evaluate` again.")
@@ -98,29 +149,74 @@ def _read_evaluation(path: Path) -> dict[str, Any] | None:
 
 
 def finite(value: object) -> float | None:
-    """The number, or None for all that can't be drawn or printed as one."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
-        return float(value)
-    return None
+    """The number, or None for all that can't be drawn or printed as one.
+
+    Args:
+        value: anything
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def count(value: object) -> int | None:
+    """The number of something; None for all that is none.
+
+    Args:
+        value: anything
+    """
+    return value if type(value) is int and 0 <= value < 10**15 else None
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """The JSON object, or an empty one in the place of anything else.
+
+    Args:
+        value: anything
+    """
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def listed(value: object) -> list[Any]:
+    """The list, or an empty one in the place of anything else.
+
+    Args:
+        value: anything
+    """
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 def kinetic_temperature(run: RunReport) -> float | None:
-    """The mean over seeds and chains; None for samplers without momentum."""
-    found = [finite(t) for signs in run.samplers for t in signs.get("kinetic_temperature") or []]
+    """The mean over seeds and chains; None for samplers without momentum.
+
+    Args:
+        run: the run
+    """
+    found = [finite(t) for signs in run.samplers for t in listed(signs.get("kinetic_temperature"))]
     known = [value for value in found if value is not None]
-    return fmean(known) if known else None
+    try:
+        return fmean(known) if known else None
+    except OverflowError:
+        return None
 
 
 def missed_note(run: RunReport) -> str:
-    """What a reader should know of updates that missed γ; empty where none did."""
+    """What a reader should know of updates that missed γ; empty where none did.
+
+    Args:
+        run: the run
+    """
     missed = sum(map(missed_gamma, run.metrics))
     if not missed:
         return ""
     share = missed / len(run.metrics)
+    gamma, steps = (printable(run.config.get(name, "?")) for name in ("gamma", "max_map_steps"))
     what = (
         f"In {missed} of {len(run.metrics)} updates ({share:.1%}) training on the coreset did not "
-        f"reach the loss γ = {run.config.get('gamma', '?')} within "
-        f"{run.config.get('max_map_steps', '?')} steps"
+        f"reach the loss γ = {gamma} within {steps} steps"
     )
     if share > LOUD_SHARE:
         return (
@@ -131,7 +227,13 @@ def missed_note(run: RunReport) -> str:
 
 
 def significant(value: float) -> str:
-    """A number with two or three significant digits, without an exponent where it can be read."""
+    """A number with two or three significant digits, without an exponent where it can be read.
+
+    Args:
+        value: a finite number
+    """
+    if not isfinite(value):
+        return "–"
     if value == 0 or 1e-2 <= abs(value) < 1e4:
         digits = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
         return digits.replace("-", "−")

@@ -1,11 +1,20 @@
-"""The table of scores, before anybody prints it: the terminal and the page show the same."""
+"""The table of scores, before anybody prints it: the terminal and the page show the same.
 
-from collections.abc import Sequence
+Its columns are made from `METRICS`; scores that a stored evaluation does not have are left out.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pseudocoreset.report.run_report import RunReport
+from pseudocoreset.evaluation.metrics import METRICS, Metric
+from pseudocoreset.report.run_report import RunReport, finite, significant
 
 UNKNOWN = "–"
+SHARES = ("accuracy", "balanced_accuracy", "largest_class", "disagreement", "coverage")
+"""Scores that are shown in per cent."""
+MOST_COLUMNS = 5
+"""So many fit into 80 columns; a run's own table has all."""
 
 
 @dataclass(frozen=True)
@@ -15,21 +24,51 @@ class Column:
     key: str
     title: str
     higher_is_better: bool = False
-    scale: float = 1.0
-    digits: int = 3
+
+    @property
+    def share(self) -> bool:
+        """Whether it is shown in per cent."""
+        return self.key in SHARES
 
     def show(self, value: float) -> str:
         """The number as it is printed."""
-        return f"{value * self.scale:.{self.digits}f}"
+        if self.share:
+            value *= 100
+        if abs(value) >= 10_000 or 0 < abs(value) < 0.0005:
+            return significant(value)
+        return f"{value:.{1 if self.share else 3}f}"
 
 
-COLUMNS = (
-    Column("accuracy", "Accuracy %", higher_is_better=True, scale=100, digits=1),
-    Column("nll", "NLL"),
-    Column("nll_kim", "NLL (Kim et al.)"),
-    Column("ece", "ECE"),
-    Column("brier", "Brier"),
-)
+def _columns(metrics: Iterable[Metric]) -> tuple[Column, ...]:
+    found: dict[str, Column] = {}  # classification and regression share a name
+    for metric in metrics:
+        title = metric.title
+        if metric.name in SHARES and "%" not in title:
+            title += " %"
+        if metric.scalar and metric.name not in found:
+            found[metric.name] = Column(metric.name, title, metric.higher_is_better)
+    return tuple(found.values())
+
+
+COLUMNS = _columns(METRICS)
+"""All scores that are single numbers, in the order of `METRICS`."""
+
+
+def known_columns(runs: Sequence[RunReport]) -> list[Column]:
+    """The scores that any of the runs has, those of the task in hand first."""
+    known = {column.key for column in COLUMNS if _has(runs, column.key)}
+    tasks = Counter(metric.task for metric in METRICS if metric.name in known)
+    in_order = sorted(METRICS, key=lambda metric: -tasks[metric.task])
+    return [column for column in _columns(in_order) if column.key in known]
+
+
+def _has(runs: Sequence[RunReport], key: str) -> bool:
+    return any(run.score(key) is not None for run in runs)
+
+
+def columns_for(runs: Sequence[RunReport]) -> list[Column]:
+    """The first of the scores that any of the runs has."""
+    return known_columns(runs)[:MOST_COLUMNS]
 
 
 @dataclass(frozen=True)
@@ -46,32 +85,51 @@ class ScoreRow:
     """One run in the table."""
 
     name: str
-    images: str
+    points: str
     cells: list[Cell]
 
 
 def score_rows(runs: Sequence[RunReport]) -> list[ScoreRow]:
     """One row a run, in their order; a cell is best among the coresets of its size."""
+    columns = columns_for(runs)
     return [
         ScoreRow(
             run.name,
-            UNKNOWN if run.images is None else f"{run.images:,}",
-            [_cell(run, column, runs) for column in COLUMNS],
+            UNKNOWN if run.points is None else f"{run.points:,}",
+            [_cell(run, column, runs) for column in columns],
         )
         for run in runs
     ]
 
 
-def seed_count(run: RunReport) -> int:
-    """How many posteriors were sampled."""
-    return len((run.evaluation or {}).get("seeds") or [])
+@dataclass(frozen=True)
+class ScoreDetail:
+    """One score of a run: over seeds, and of all seeds' samples together."""
+
+    title: str
+    mean: str
+    std: str
+    pooled: str
+
+
+def score_details(run: RunReport) -> list[ScoreDetail]:
+    """All scores of a run that are single numbers."""
+    pooled = {key: finite(value) for key, value in run.pooled.items()}
+    columns = [*known_columns([run])]
+    columns += [c for c in COLUMNS if c not in columns and pooled.get(c.key) is not None]
+    found = []
+    for column in columns:
+        cell, together = _cell(run, column, ()), pooled.get(column.key)
+        shown = UNKNOWN if together is None else column.show(together)
+        found.append(ScoreDetail(column.title, cell.mean, cell.std, shown))
+    return found
 
 
 def _cell(run: RunReport, column: Column, runs: Sequence[RunReport]) -> Cell:
     mean, std = run.score(column.key), run.score(f"{column.key}_std")
     if mean is None:
         return Cell(UNKNOWN, "", best=False)
-    spread = "" if std is None or seed_count(run) < 2 else column.show(std)
+    spread = "" if std is None or run.seeds < 2 else column.show(std)
     return Cell(column.show(mean), spread, best=_is_best(run, column, runs))
 
 
@@ -82,9 +140,11 @@ def _is_best(run: RunReport, column: Column, runs: Sequence[RunReport]) -> bool:
     found = [
         other.score(column.key)
         for other in runs
-        if other.coreset is not None and other.images == run.images
+        if other.coreset is not None and other.points == run.points
     ]
     rivals = [value for value in found if value is not None]
-    best = max(rivals) if column.higher_is_better else min(rivals)
     own = run.score(column.key)
-    return len(rivals) > 1 and own is not None and column.show(own) == column.show(best)
+    if len(rivals) < 2 or own is None:
+        return False
+    best = max(rivals) if column.higher_is_better else min(rivals)
+    return column.show(own) == column.show(best)

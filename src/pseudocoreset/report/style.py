@@ -11,11 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from pseudocoreset.coreset.pictures import GROUND as GROUND
+from pseudocoreset.coreset.pictures import INK as INK
+
 DOTS_PER_INCH = 200
-
-
-GROUND = "#ffffff"
-INK = "#3c4350"
 FAINT = "#dfe3ea"
 BAD = "#c4302b"
 LINES = ("#2463c9", "#d2621a", "#1b8a5a", "#8a4fbf", "#b0357a", "#6d6a1e")

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pseudocoreset.engine.progress import Progress, Task
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
+from pseudocoreset.report.run_report import finite
 from pseudocoreset.run_folder import read_metrics
 
 FLUSH_S = 10
@@ -18,7 +20,8 @@ def require_tensorboard() -> None:
     """Refuse to begin what could not be written in the end."""
     if find_spec("tensorboard") is None:
         raise UserError(
-            "--tensorboard needs the package tensorboard: install pseudocoreset[tensorboard]."
+            "`tensorboard` needs the package of that name: install pseudocoreset[tensorboard].",
+            "tensorboard",
         )
 
 
@@ -26,7 +29,7 @@ def write_tensorboard(run: Path) -> None:
     """Write the metrics of a run folder as TensorBoard's event file into its `tensorboard/`."""
     with _writer(run) as writer:
         for row in read_metrics(run):
-            _add(writer, **row)
+            _add(writer, row)
 
 
 class Curves:
@@ -45,7 +48,7 @@ class Curves:
         with _writer(self._run) as writer, self._beside.task(what, total, done) as shown:
             for row in read_metrics(self._run):
                 if row["update"] <= done:
-                    _add(writer, **row)
+                    _add(writer, row)
             yield _Updates(writer, shown, done)
 
 
@@ -58,7 +61,7 @@ class _Updates:
     def advance(self, **figures: float) -> None:
         self._shown.advance(**figures)
         self._done += 1
-        _add(self._writer, self._done, **figures)
+        _add(self._writer, {**figures, "update": self._done})
 
 
 def _writer(run: Path) -> Any:
@@ -70,6 +73,10 @@ def _writer(run: Path) -> Any:
     return SummaryWriter(str(folder), flush_secs=FLUSH_S)
 
 
-def _add(writer: Any, update: float, **figures: float) -> None:
-    for name, value in figures.items():
-        writer.add_scalar(name, value, int(update))
+def _add(writer: Any, row: dict[str, Any]) -> None:
+    """Note an update's figures; in metrics.jsonl there may be other things than numbers."""
+    update = finite(row["update"])
+    for name, value in row.items():
+        number = finite(value)
+        if name != "update" and update is not None and number is not None:
+            writer.add_scalar(printable(name), number, int(update))

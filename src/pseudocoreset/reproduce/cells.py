@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import recipe_for
 
@@ -26,7 +27,7 @@ TABLES = {
     "dsa": "accuracy without augmentation (experts, coresets and SGHMC alike)",
 }
 METHODS = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
-"""The methods that have recipes."""
+"""The methods of Table 1."""
 WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
 """The methods of the table of augmentation."""
 PICTURES = "pictures"
@@ -82,7 +83,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What `--cells` calls it."""
+        """What it is called where cells are chosen."""
         return f"{self.method}/{self.ipc or 'all'}"
 
     @property
@@ -97,10 +98,9 @@ class Cell:
 
 
 def cell_with(table: str, method: str, ipc: int, recipe: str | None, data: str) -> Cell:
-    """The cell with this recipe, which is called the paper's where it is no other."""
-    if recipe and recipe_for(data, ipc, method, recipe) == recipe_for(data, ipc, method):
-        recipe = "paper"
-    return Cell(table, method, ipc, recipe)
+    """The cell with this recipe, or with the one that it falls back to."""
+    section = recipe_for(data, ipc, method, recipe).section if recipe else None
+    return Cell(table, method, ipc, section)
 
 
 def cells_of(table: str, recipe: str, data: str) -> list[Cell]:
@@ -131,7 +131,7 @@ def chosen_cells(names: Sequence[str], recipe: str, data: str, wanted: str | Non
     for pattern in patterns:
         if not any(fnmatchcase(cell.name, pattern) for cell in found):
             known = ", ".join(dict.fromkeys(cell.name for cell in found))
-            raise UserError(f"--cells {wanted}: {pattern!r} is none of {known}.")
+            raise UserError(f"`cells` {printable(pattern)} is none of {known}.", "cells")
     return [cell for cell in found if any(fnmatchcase(cell.name, p) for p in patterns)]
 
 
@@ -139,5 +139,10 @@ def chosen_names(names: Sequence[str]) -> list[str]:
     """What is to be reproduced; all where nothing is named."""
     for name in names:
         if name not in NAMES:
-            raise UserError(f"{name!r} can't be reproduced: give {', '.join(NAMES)}, or nothing.")
+            hint = did_you_mean(name, NAMES)
+            raise UserError(
+                f"{printable(name)} can't be reproduced{hint}: give {', '.join(NAMES)}, or "
+                "nothing.",
+                "names",
+            )
     return list(names) or list(NAMES)

@@ -7,7 +7,7 @@ from pseudocoreset.reproduce.stored import Measured
 
 BETTER, NOISE, MISSED = "better", "within noise", "missed"
 ONE_SEED = "one seed"
-"""Instead of a verdict: one seed does not tell what noise it has."""
+"""Instead of a verdict: the noise of one seed is not known."""
 _WORST_FIRST = (MISSED, NOISE, BETTER, ONE_SEED)
 
 

@@ -7,70 +7,56 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pseudocoreset.coreset import Pseudocoreset, versions
-from pseudocoreset.data import ImageData
-from pseudocoreset.distill import distill
-from pseudocoreset.engine.device import choose_device, device_name
+from pseudocoreset.coreset import Pseudocoreset, whole_data
+from pseudocoreset.data import Data
+from pseudocoreset.distillation import distill
+from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
+from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import Progress
+from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
-from pseudocoreset.experts import ExpertSettings, ExpertStore, train_experts
-from pseudocoreset.posterior import Protocol, named_protocol
-from pseudocoreset.quickstart import whole_data
+from pseudocoreset.experts import ExpertStore, train_experts
+from pseudocoreset.posterior import Sampler, named_sampler
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.recipes import Recipe, recipe_for
 from pseudocoreset.reproduce.cells import FULL, Cell, Scope
+from pseudocoreset.reproduce.settings import CellSettings
 from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
 from pseudocoreset.run_folder import OtherRunError
-from pseudocoreset.settings import USED_BY, DistillSettings
 
 NET = "convnet"
-PROTOCOLS = tuple(map(named_protocol, ("tuned", "paper")))
+SAMPLERS = tuple(map(named_sampler, ("tuned", "paper")))
 """Of every coreset, whatever the method: ours, and then what the paper itself did."""
-FULL_PROTOCOLS = tuple(replace(protocol, epochs=50, every=5) for protocol in PROTOCOLS)
+FULL_SAMPLERS = tuple(replace(sampler, epochs=50, every=5) for sampler in SAMPLERS)
 """Of all training images: 1,000 epochs over them would take twenty times as long."""
 
 
 @dataclass(frozen=True)
-class ReproduceSettings:
-    """What cells are made with.
+class ReproduceOptions(Options):
+    """What cells are made with."""
 
-    Args:
-        num: number of experts
-        epochs: epochs each expert is trained for
-        steps: updates of every coreset; default: the recipe's
-        seeds: posteriors sampled a cell; random images are drawn anew for each
-        recipe: paper or tuned: the settings of the methods
-    """
-
-    num: int = 20
-    epochs: int = 30
-    steps: int | None = None
-    seeds: int = 5
-    recipe: str = "paper"
-
-    def check(self) -> None:
-        """Refuse at once what would be refused after an hour."""
-        if self.recipe not in RECIPES:
-            raise UserError(f"--recipe {self.recipe} is not known: give {' or '.join(RECIPES)}.")
-        if self.seeds < 1:
-            raise UserError(f"--seeds {self.seeds} is too small: give 1 or more.")
-        if self.steps is not None and self.steps < 0:
-            raise UserError(f"--steps {self.steps} is negative: give 0 or more.")
-        ExpertSettings(num=self.num, epochs=self.epochs).check()
+    num: int = option(20, "number of experts", at_least=1)
+    epochs: int = option(30, "epochs each expert is trained for", at_least=1)
+    steps: int | None = option(None, "updates of every coreset; default: the recipe's", at_least=0)
+    seeds: int = option(
+        5, "posteriors sampled a cell; random images are drawn anew for each", at_least=1
+    )
+    recipe: str = option(
+        "paper", "the settings of the methods: paper, tuned or best", choices=RECIPES
+    )
 
 
 @dataclass(frozen=True)
 class Work:
     """What all cells of one call share; what they make on the way is kept in `folder`."""
 
-    data: ImageData
+    data: Data
     scope: Scope
     folder: Path
-    settings: ReproduceSettings
+    options: ReproduceOptions
     seed: int
-    device: str
+    device: DeviceLike
     progress: Progress
 
 
@@ -87,35 +73,32 @@ class Made:
 def refuse_too_few_epochs(cells: Sequence[Cell], work: Work) -> None:
     """Refuse cells that need experts of a later epoch than these are trained to."""
     needed = {
-        cell.name: _epochs_needed(cell, recipe_for(work.data.name, cell.ipc, cell.method, recipe))
+        cell.name: CellSettings.of(cell, work.data.name).epochs_needed
         for cell in cells
-        if cell.ipc is not None and (recipe := cell.recipe) is not None
+        if cell.recipe is not None
     }
-    late = {name: epoch for name, epoch in needed.items() if epoch > work.settings.epochs}
+    late = {name: epoch for name, epoch in needed.items() if epoch > work.options.epochs}
     if late:
         named = ", ".join(f"{name} ({epoch})" for name, epoch in late.items())
         raise UserError(
-            f"--epochs {work.settings.epochs} is too few for cells that need experts of a later "
-            f"epoch, {named}: give --epochs {max(late.values())} or more, or other --cells."
+            f"`epochs` {work.options.epochs} is too few for cells that need experts of a later "
+            f"epoch, {named}: give {max(late.values())} or more, or other `cells`.",
+            "epochs",
         )
-
-
-def _epochs_needed(cell: Cell, recipe: Recipe) -> int:
-    """The least number of epochs; students start as late as there are epochs for."""
-    if cell.method in USED_BY["from_epoch"]:
-        return max(recipe.from_epoch, recipe.to_epoch or 0)
-    return recipe.expert_epochs if cell.method in USED_BY["expert_epochs"] else 1
 
 
 def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     """Measure a cell: what is to be stored of it, and its (first) coreset, in half precision."""
     made = _made(cell, work)
     began = time.perf_counter()
-    protocols = FULL_PROTOCOLS if cell.method == FULL else PROTOCOLS
-    evaluation, by_paper = (_evaluated(made.coresets, work, protocol) for protocol in protocols)
+    samplers = FULL_SAMPLERS if cell.method == FULL else SAMPLERS
+    evaluation, by_paper = (_evaluated(made.coresets, work, sampler) for sampler in samplers)
     scores = by_paper.as_json()
     evaluate_s = time.perf_counter() - began
     content = evaluation.as_json()
+    pooled = content.pop("pooled")
+    if len(made.coresets) == 1:  # samples of different coresets are no one posterior
+        content["pooled"] = {k: v for k, v in pooled.items() if isinstance(v, float)}
     for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here
         del signs["loss_trace"]
     content |= {
@@ -140,7 +123,7 @@ def _made(cell: Cell, work: Work) -> Made:
         return Made([whole_data(work.data, NET)])
     if cell.method == "random":
         # Ten images drawn at random differ much from ten others, so each seed has its own.
-        seeds = range(work.seed, work.seed + work.settings.seeds)
+        seeds = range(work.seed, work.seed + work.options.seeds)
         return Made([_distilled(cell, work, seed=seed) for seed in seeds])
     store = work.folder / _experts_name(cell, work)
     experts_watch = TimeSpent(store.with_name(f"{store.name}.seconds.json"), store)
@@ -160,21 +143,19 @@ def _experts(cell: Cell, work: Work, folder: Path) -> ExpertStore:
         work.data,
         NET,
         folder,
-        ExpertSettings(
-            num=work.settings.num,
-            epochs=work.settings.epochs,
-            dsa="on" if cell.dsa else "off",
-        ),
+        num=work.options.num,
+        epochs=work.options.epochs,
+        dsa="on" if cell.dsa else "off",
         seed=work.seed,
         device=work.device,
         progress=work.progress,
     )
-    return store.first(work.settings.num)
+    return store.first(work.options.num)
 
 
 def _experts_name(cell: Cell, work: Work) -> str:
     augmented = "" if cell.dsa else "-no-dsa"
-    return f"experts-{work.settings.epochs}-epochs{augmented}-seed{work.seed}"
+    return f"experts-{work.options.epochs}-epochs{augmented}-seed{work.seed}"
 
 
 def _distilled(
@@ -186,17 +167,14 @@ def _distilled(
 ) -> Pseudocoreset:
     """The coreset of a cell, rounded to the half precision in which coresets are shipped."""
     assert cell.ipc is not None  # only the full data have none
-    settings = DistillSettings(
-        method=cell.method,
-        ipc=cell.ipc,
-        recipe=cell.recipe or "paper",
-        steps=None if cell.method == "random" else work.settings.steps,
-    )
     try:
         coreset = distill(
             work.data,
             () if experts is None else experts,
-            settings,
+            cell.method,
+            ipc=cell.ipc,
+            recipe=cell.recipe or "paper",
+            steps=None if cell.method == "random" else work.options.steps,
             net=NET if experts is None else None,
             out=folder,
             seed=seed,
@@ -205,21 +183,22 @@ def _distilled(
         )
     except OtherRunError as error:
         raise UserError(
-            f"{error.found}: delete that folder, which --work kept for {cell.name}, or give the "
-            "options it was begun with."
+            f"{error.found}: delete that folder, which `work` kept for {cell.name}, or give the "
+            "options it was begun with.",
+            "work",
         ) from None
-    return replace(coreset, images=coreset.images.half().float())
+    return replace(coreset, inputs=coreset.inputs.half().float())
 
 
-def _evaluated(coresets: list[Pseudocoreset], work: Work, protocol: Protocol) -> Evaluation:
+def _evaluated(coresets: list[Pseudocoreset], work: Work, sampler: Sampler) -> Evaluation:
     """The scores over seeds: chains on one coreset, or one chain on each of several."""
-    first, seeds = work.seed, work.settings.seeds
+    first, seeds = work.seed, work.options.seeds
     each = 1 if len(coresets) > 1 else seeds
     found = [
         evaluate(
             coreset,
             work.data,
-            protocol=protocol,
+            sampler,
             seeds=each,
             first_seed=first + number,
             split=work.scope.split,

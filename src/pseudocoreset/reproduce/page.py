@@ -1,7 +1,6 @@
-"""The page of results and the README's table, wholly out of what is stored."""
+"""The page of results and the tables in LaTeX, wholly out of what is stored."""
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os.path import relpath
 from pathlib import Path
 
@@ -9,9 +8,8 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import FULL, SIZES, TABLES, Cell, Scope
-from pseudocoreset.reproduce.goals import goals_table
-from pseudocoreset.reproduce.measure_again import calls_for
+from pseudocoreset.reproduce.cells import FULL, SIZES, TABLES, Scope
+from pseudocoreset.reproduce.commands import commands_for
 from pseudocoreset.reproduce.pictures import chart_path, picture_path
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import Measured, measured_cells
@@ -21,22 +19,19 @@ from pseudocoreset.reproduce.tables import (
     by_paper,
     dsa_made_with,
     dsa_table,
-    headline,
     order_sentences,
     short_scores,
     table1,
 )
 
-MARK = "<!-- written by `pseudocoreset reproduce` from the files under results/: do not edit -->"
-README_BLOCK = re.compile(r"(<!-- table1 -->\n).*?(<!-- /table1 -->)", re.DOTALL)
-SUMMARY, NOTES = "summary.md", "notes.md"
-"""What a person has to say about the figures: the beginning of the page, and its end."""
+MARK = "<!-- written by {} from the measured cells: do not edit -->"
+COMMAND = "`pseudocoreset reproduce`"
 
 _HOW = """\
 Every figure of the tables comes from a JSON file in [{results}]({results}), one a cell, with its
 configuration, seeds, versions, device, duration, and the fingerprint of its coreset. `pseudocoreset
 reproduce --list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells
-...` measures cells that are missing, and writes this page again.
+...` measures cells that are missing. {writer} writes this page again.
 
 - Means ± standard deviations over seeds. A seed is one chain of SGHMC on the same coreset; for
   `Random` it is a draw of images of its own too, since ten images differ much from ten others.
@@ -61,31 +56,15 @@ def scopes(out: Path) -> list[Scope]:
     return sorted(found, key=lambda scope: (scope.data != paper.DATA, scope.label))
 
 
-def page_path(out: Path) -> Path:
-    """docs/results.md beside a project's results where this program wrote one, or in `out`."""
-    page = out.parent / "docs" / "results.md"
-    written = page.exists() and page.read_text(encoding="utf-8").startswith(MARK)
-    return page if written and _is_a_projects(out) else out / "results.md"
-
-
-def _is_a_projects(out: Path) -> bool:
-    """Whether the pages beside `out` tell of it; another folder may lie beside them too."""
-    return out.absolute().name == "results"
-
-
 def rendered(out: Path) -> dict[Path, str]:
-    """All texts that follow from the results, by where they belong."""
-    page = page_path(out)
-    texts = {page: results_page(out, page)}
-    for scope in scopes(out):
-        texts |= _latex_tables(out, scope)
-    readme = out.parent / "README.md"
-    if readme.exists() and _is_a_projects(out):
-        before = readme.read_text(encoding="utf-8")
-        if README_BLOCK.search(before):
-            block = readme_block(out)
-            texts[readme] = README_BLOCK.sub(lambda marks: f"{marks[1]}{block}{marks[2]}", before)
-    return texts
+    """All texts that `pseudocoreset reproduce` writes beside the cells, by their path."""
+    page = out / "results.md"
+    return {page: results_page(out, page), **latex_tables(out)}
+
+
+def latex_tables(out: Path) -> dict[Path, str]:
+    """The tables of all data in LaTeX, by their path."""
+    return {path: text for s in scopes(out) for path, text in _latex_tables(out, s).items()}
 
 
 def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
@@ -117,47 +96,40 @@ def markdown_of(name: str, out: Path, scope: Scope) -> str:
     return dsa_table(measured_cells(out, scope, "dsa"), found, scope).markdown()
 
 
-def readme_block(out: Path) -> str:
-    """The headline: Table 1 of CIFAR-10 in short, and a picture."""
-    scope = Scope(paper.DATA)
-    found = measured_cells(out, scope, "table1")
-    text = (
-        "CIFAR-10, ConvNet: **accuracy % / NLL / NLL as Kim et al. average it**, and the paper's\n"
-        f"(accuracy % / NLL) in brackets.\n\n{headline(found, scope).markdown()}"
-    )
-    full = found.get(Cell("table1", FULL, None, None))
-    if full is not None:
-        text += f"\nAll {full.content['coreset']['images']:,} training images themselves: "
-        text += f"{short_scores(full)}.\n"
-    picture = picture_path(out, scope, 10)
-    if picture.exists():
-        words = f"CIFAR-10, {_pictured(out, scope, 10)}"
-        text += f"\n{words}:\n\n![{words}]({relpath(picture, out.parent)})\n"
-    return text
+def results_page(
+    out: Path,
+    page: Path,
+    *,
+    writer: str = COMMAND,
+    opening: str = "",
+    closing: str = "",
+    goals: Mapping[Scope, str] | None = None,
+) -> str:
+    """The whole page.
 
-
-def results_page(out: Path, page: Path) -> str:
-    """The whole page, as it is to stand at `page`."""
+    Args:
+        out: the folder of the results
+        page: the path that the page is for
+        writer: the command that writes it
+        opening: what a person says of the figures, at the beginning
+        closing: the same, at the end
+        goals: what was to be reached, by data
+    """
     results = relpath(out, page.parent)
-    summary, notes = (_said(out / name) for name in (SUMMARY, NOTES))
-    parts = [f"{MARK}\n\n# Results\n", *summary, _HOW.format(results=results)]
+    how = _HOW.format(results=results, writer=writer)
+    parts = [f"{MARK.format(writer)}\n\n# Results\n", opening, how]
     for scope in scopes(out):
-        parts += _scope_parts(out, scope, results)
-    return "\n".join([*parts, *notes])
+        parts += _scope_parts(out, scope, results, (goals or {}).get(scope, ""))
+    return "\n".join(part for part in [*parts, closing] if part)
 
 
-def _said(path: Path) -> list[str]:
-    return [path.read_text(encoding="utf-8")] if path.exists() else []
-
-
-def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
+def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]:
     found = {table: measured_cells(out, scope, table) for table in TABLES}
     on = "the test images" if not scope.holdout else f"{scope.holdout:,} held-out training images"
     size = f" resized to {scope.image_size}×{scope.image_size}" if scope.image_size else ""
     parts = [f"## {scope.data}{size}, scored on {on}\n"]
-    goals = goals_table(found["table1"], scope)
-    if goals is not None:
-        parts += ["### Goals that were set beforehand\n", goals.markdown()]
+    if goals:
+        parts += ["### Goals that were set beforehand\n", goals]
     parts += _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
     parts += [f"### Table 1: {TABLES['table1']}\n", table1(found["table1"], scope).markdown()]
     chart = chart_path(out, scope)
@@ -168,9 +140,9 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     if sentences:
         parts.append("".join(f"- {sentence}\n" for sentence in sentences))
     same = "by the paper's protocol: the same coresets, its noise, no prior"
-    again = by_paper(found["table1"])
-    if again:
-        parts += [f"### Table 1 {same}\n", table1(again, scope, missing=False).markdown()]
+    with_dsa = by_paper(found["table1"])
+    if with_dsa:
+        parts += [f"### Table 1 {same}\n", table1(with_dsa, scope, missing=False).markdown()]
     parts += [
         f"### DSA: {TABLES['dsa']}\n",
         dsa_table(found["dsa"], found["table1"], scope).markdown(),
@@ -179,9 +151,9 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
         parts.append(f"{dsa_made_with(found['dsa'], scope)}\n")
     without = by_paper(found["dsa"])
     if without:
-        parts += [f"### DSA {same}\n", dsa_table(without, again, scope).markdown()]
+        parts += [f"### DSA {same}\n", dsa_table(without, with_dsa, scope).markdown()]
     parts += _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
-    return parts + _again_parts(found.values(), scope)
+    return parts + _command_parts(found.values(), scope)
 
 
 def _protocol_parts(measured: list[Measured]) -> list[str]:
@@ -218,7 +190,7 @@ def _picture_parts(out: Path, scope: Scope, results: str) -> list[str]:
     for ipc in SIZES:
         picture = picture_path(out, scope, ipc)
         if picture.exists():
-            words = _pictured(out, scope, ipc)
+            words = picture_title(out, scope, ipc)
             parts.append(f"{words}:\n\n![{words}]({_place(picture, out, results)})\n")
     return ["### Pictures: the images of the FBPC coresets\n", *parts] if parts else []
 
@@ -228,13 +200,15 @@ def _place(picture: Path, out: Path, results: str) -> str:
     return (Path(results) / picture.relative_to(out)).as_posix()
 
 
-def _pictured(out: Path, scope: Scope, ipc: int) -> str:
-    """What a picture shows, in words; the recipe is as the coreset has it."""
+def picture_title(out: Path, scope: Scope, ipc: int) -> str:
+    """What a picture shows, in words; the recipe is the coreset's."""
     path = shipped_path(out, scope, "fbpc", ipc)
     words = f"FBPC, {ipc} a class"
     if not path.exists():
         return words
-    from pseudocoreset.report.images import images_by_class  # matplotlib takes a second to import
+    from pseudocoreset.coreset.pictures import (
+        images_by_class,  # matplotlib takes a second to import
+    )
 
     coreset = Pseudocoreset.load(path)
     shown = max(len(group.pixels) for group in images_by_class(coreset))
@@ -267,9 +241,9 @@ def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:
     ]
 
 
-def _again_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
-    """How to have all cells of the page once more."""
-    lines = [line for found in tables for line in calls_for(found, scope)]
+def _command_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
+    """The commands that measure all cells of the page."""
+    lines = [line for found in tables for line in commands_for(found, scope)]
     if not lines:
         return []
     listed = "\n".join(lines)

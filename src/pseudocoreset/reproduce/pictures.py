@@ -36,7 +36,9 @@ def draw_pictures(out: Path, scope: Scope) -> Iterator[str]:
         if shown_by(picture, CORESET) == coreset.fingerprint:
             yield f"{picture}: drawn before"
             continue
-        from pseudocoreset.report.images import coreset_grid  # matplotlib takes a second to import
+        from pseudocoreset.coreset.pictures import (
+            coreset_grid,  # matplotlib takes a second to import
+        )
 
         _store(coreset_grid(coreset), picture, {CORESET: coreset.fingerprint})
         yield f"{picture}: drawn"

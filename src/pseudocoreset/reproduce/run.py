@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.engine.bars import clock
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.report.console import clock
 from pseudocoreset.reproduce.cells import NAMES, PICTURES, SIZES, Cell, Scope, cells_of
 from pseudocoreset.reproduce.measure_cell import Work, measure_cell, refuse_too_few_epochs
 from pseudocoreset.reproduce.pictures import picture_path
@@ -32,6 +32,11 @@ def measure_missing(
     cells: Sequence[Cell], work: Work, out: Path, keep_coresets: bool
 ) -> Iterator[str]:
     """Measure the cells that were not yet; a line of words after each."""
+    if not work.data.is_image or work.data.task != "classification":
+        raise UserError(
+            f"`data` {work.data.name} can't be reproduced: the tables are of images with classes.",
+            "data",
+        )
     missing = [cell for cell in cells if not cell.path(out, work.scope).exists()]
     refuse_too_few_epochs(missing, work)
     for cell in cells:
@@ -52,7 +57,7 @@ def measure_missing(
 
 def _other_settings(measured: Measured, work: Work) -> list[str]:
     """What a cell was measured with, and is not what was asked for."""
-    content, asked = measured.content, work.settings
+    content, asked = measured.content, work.options
     pairs = {
         "seeds": (measured.seeds, asked.seeds),
         "first seed": (content["samplers"][0]["seed"], work.seed),
@@ -72,8 +77,9 @@ def _other_settings(measured: Measured, work: Work) -> list[str]:
 def _refuse_other_data(path: Path, measured: Measured, work: Work) -> None:
     if measured.content["coreset"].get("data_fingerprint") != work.data.fingerprint:
         raise UserError(
-            f"{path} was measured on other data than --data holds: give another --out, or the "
-            "data it was measured on."
+            f"{path} was measured on other `data`: give another `out`, or the data it was measured "
+            "on.",
+            "data",
         )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.recipes import OF_A_SUM, recipe_for
 from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.settings import start_epochs_within
+from pseudocoreset.reproduce.settings import CellSettings
+from pseudocoreset.run_folder import with_names_of_today
 
 FORMAT = 2
 SCORE_KEYS = tuple(
@@ -55,12 +55,9 @@ def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any
     cell, content = measured.cell, measured.content
     if cell.ipc is None or cell.recipe is None:
         return {}
-    config = content["coreset"]["config"]
-    wanted = asdict(recipe_for(data, cell.ipc, cell.method, cell.recipe))
-    if cell.method in OF_A_SUM:
-        wanted["lr_images"] *= min(wanted["batch"], content["coreset"]["images"])
-    within = {"method": cell.method, **wanted}
-    wanted["start_epochs"] = start_epochs_within(content["experts"]["epochs"], within)
+    config = with_names_of_today(content["coreset"]["config"])
+    settings = CellSettings.of(cell, data)
+    wanted = settings.config(content["experts"]["epochs"], content["coreset"]["images"])
     return {n: (config[n], v) for n, v in wanted.items() if n in config and config[n] != v}
 
 
@@ -74,6 +71,8 @@ def read_measured(path: Path, cell: Cell) -> Measured:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         _check(content, cell)
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "
@@ -109,7 +108,7 @@ def _check(content: Any, cell: Cell) -> None:
 
 
 def measured_cells(out: Path, scope: Scope, table: str) -> dict[Cell, Measured]:
-    """All cells of a table that were measured, of either recipe."""
+    """All cells of a table that were measured, of whichever recipe."""
     known = dict.fromkeys(
         cell for recipe in RECIPES for cell in cells_of(table, recipe, scope.data)
     )

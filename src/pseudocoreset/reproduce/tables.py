@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pseudocoreset.engine.bars import clock
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.report.console import clock
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import (
     FULL,
@@ -161,7 +161,7 @@ def order_sentences(found: Found, scope: Scope) -> list[str]:
 
 
 def compared(recipe: str, ipc: int, data: str) -> list[Cell]:
-    """The cells of the methods whose order the paper tells, at one size."""
+    """The cells of the methods whose order the paper gives, at one size."""
     cells = cells_of("table1", recipe, data)
     return [cell for cell in cells if cell.ipc == ipc and cell.method in paper.ORDER]
 
@@ -227,33 +227,6 @@ def dsa_made_with(without: Found, scope: Scope) -> str:
 def experts_words(store: Mapping[str, Any]) -> str:
     """How many experts, trained for how long."""
     return f"{counted(store['num'], 'expert')} × {counted(store['epochs'], 'epoch')}"
-
-
-def headline(found: Found, scope: Scope) -> TextTable:
-    """Table 1 in short: accuracy / NLL / Kim et al.'s NLL, and the paper's in brackets."""
-    header = ("", *(f"{ipc} a class" for ipc in SIZES))
-    cells = [cell for cell in rows_of("table1", found, scope) if cell.method != FULL]
-    methods = list(TITLES)
-    kinds = sorted(
-        dict.fromkeys((cell.method, cell.recipe) for cell in cells),
-        key=lambda kind: methods.index(kind[0]),
-    )
-    rows = []
-    for method, recipe in kinds:
-        title = f"{TITLES[method]}, recipe `{recipe}`" if recipe else TITLES[method]
-        of_sizes = (cell_with("table1", method, ipc, recipe, scope.data) for ipc in SIZES)
-        rows.append((title, *(_short(cell, recipe, found, scope) for cell in of_sizes)))
-    return TextTable(header, [rows])
-
-
-def _short(cell: Cell, recipe: str | None, found: Found, scope: Scope) -> str:
-    if cell.recipe != recipe:  # nothing is tuned there
-        return f"as `{cell.recipe}`"
-    theirs = paper_scores(cell, scope)
-    ours = short_scores(found[cell]) if cell in found else UNKNOWN
-    if theirs is None:
-        return ours
-    return f"{ours} ({theirs.accuracy.mean:.2f} / {theirs.nll.mean:.2f})"
 
 
 def short_scores(measured: Measured) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from pseudocoreset.engine.files import held, lock_file, write_json
+from pseudocoreset.engine.files import lock_file, locked, write_json
 
 
 class TimeSpent:
@@ -59,5 +59,5 @@ class TimeSpent:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with lock_file(self._path.with_suffix(".lock")) as lock, held(lock, 0, wait=True):
+        with lock_file(self._path.with_suffix(".lock")) as lock, locked(lock, 0, wait=True):
             yield

@@ -1,0 +1,83 @@
+"""The command line. Each command is a module of this package, imported when it is run."""
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+COMMANDS = {
+    "quickstart": "Run the whole job on small data, in a minute.",
+    "experts": "Train networks on the whole data and keep snapshots.",
+    "distill": "Make a coreset.",
+    "evaluate": "Score a coreset or a posterior.",
+    "sample": "Store samples of a coreset's posterior.",
+    "predict": "Predict your own images or rows, with uncertainty.",
+    "reproduce": "Measure the paper's tables and render them.",
+    "report": "Write the page of a run again.",
+    "info": "Describe a data set, an expert store, a run, a coreset or a posterior.",
+    "plan": "Say what experts, distill or evaluate would take: disk, memory, time.",
+    "export": "Write a coreset for other programs.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0, 2 for a user's mistake, 130 when interrupted.
+
+    Args:
+        arguments: the words after `pseudocoreset`; default: those of this process
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if words[0] == "--version":
+        print(f"pseudocoreset {_version()}")
+        return 0
+    command = words[0]
+    if command not in COMMANDS:
+        close = get_close_matches(command, COMMANDS, 1)
+        hint = f"; did you mean {close[0]}?" if close else "."
+        shown = "".join(c if c.isprintable() else "?" for c in command)
+        print(f"pseudocoreset: no command is called {shown}{hint}", file=sys.stderr)
+        print("Run `pseudocoreset` for the list of commands.", file=sys.stderr)
+        return 2
+    from pseudocoreset.cli.run import run_command
+
+    module = import_module(f"pseudocoreset.cli.{command}")
+    return run_command(module, command, COMMANDS[command], words[1:])
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: pseudocoreset COMMAND [OPTIONS]",
+            "",
+            "Turn a large labelled data set into a tiny synthetic one, a Bayesian pseudocoreset.",
+            "",
+            *lines,
+            "",
+            "`pseudocoreset COMMAND --help` explains a command's options.",
+        ]
+    )
+
+
+def _version() -> str:
+    try:
+        return version("pseudocoreset")
+    except PackageNotFoundError:
+        return "source"
+
+
+def main_of_script() -> None:
+    """The entry point of the installed command."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)

@@ -1,0 +1,137 @@
+"""`distill`: make a coreset, and its page."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.cli.shared import (
+    CommonOptions,
+    DataOptions,
+    NetOptions,
+    add_common,
+    chosen,
+    load,
+    progress_for,
+    stores_and_nets,
+)
+from pseudocoreset.data import Data
+from pseudocoreset.distillation import DistillOptions, Job, resolve
+from pseudocoreset.distillation import run as run_job
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertStore
+from pseudocoreset.methods import METHODS, method_class
+from pseudocoreset.recipes import NAMES
+from pseudocoreset.report import read_run, write_report
+from pseudocoreset.report.tensorboard import Curves, require_tensorboard, write_tensorboard
+
+
+@dataclass(frozen=True)
+class MethodOptions(Options):
+    """Which method, by which recipe, with which experts."""
+
+    method: str = option(
+        "fbpc", f"{', '.join(METHODS)}, or your own as package.module:Class; see its options below"
+    )
+    recipe: str = option(
+        "best",
+        f"where settings that are not given come from: {', '.join(NAMES)}, or a YAML file; best "
+        "falls back to tuned, and tuned to paper",
+    )
+    experts: tuple[str, ...] = option((), "an expert store; one a network")
+    learn_labels: bool | None = option(None, "the same as --labels learned")
+
+
+@dataclass(frozen=True)
+class _Options(Options):
+    out: str = option("", "folder of the run")
+    tensorboard: bool = option(False, "write TensorBoard's files into the folder too")
+
+
+def configure(parser: Parser, words: list[str]) -> None:
+    """The command's options."""
+    parser.add(_Options)
+    add_shared(parser, words)
+
+
+def add_shared(parser: Parser, words: list[str]) -> None:
+    """What `plan distill` takes too."""
+    parser.add(DataOptions)
+    parser.add(MethodOptions)
+    parser.add(NetOptions)
+    add_common(parser)
+    parser.add(DistillOptions, "options of the updates", default="the recipe's")
+    name = chosen(words, "method", "fbpc")
+    kind = method_class(name.value, source=name.source, trust_code="--trust-code" in words)
+    parser.add(kind, f"options of the method {name.value}", default="the recipe's")
+    parser.hint(lambda option: _of_another_method(option, name.value))
+
+
+def _of_another_method(name: str, method: str) -> str | None:
+    owners = [other for other, kind in METHODS.items() if name in {f.name for f in fields(kind)}]
+    if not owners:
+        return None
+    flag = f"--{name.replace('_', '-')}"
+    return f"{flag} is an option of {', '.join(owners)} and has no use in {method}: leave it out."
+
+
+def job_of(arguments: Arguments, data: Data) -> tuple[Job, list[ExpertStore], list[str]]:
+    """What is to be done: a complete job, the experts and the networks."""
+    named = arguments.pick(MethodOptions)
+    stores, nets = stores_and_nets(arguments, named.experts, data)
+    source, trust = arguments.source("method"), arguments.flag("trust_code")
+    kind = method_class(named.method, source=source, trust_code=trust)
+    options = arguments.pick(DistillOptions)
+    if named.learn_labels is not None:
+        labels = "learned" if named.learn_labels else "hard"
+        if "labels" in options.given and options.labels != labels:
+            raise UserError("`learn_labels` and `labels` say different things.", "labels")
+        options = DistillOptions(**{**_given(options), "labels": labels})
+    job = resolve(data, stores, arguments.pick(kind), options, named.recipe)
+    return job, stores, nets
+
+
+def _given(options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in options.given}
+
+
+def resolved_config(arguments: Arguments) -> dict[str, Any]:
+    """All options, with what the recipe and the data decide, for `--print-config`."""
+    job, _, _ = job_of(arguments, load(arguments))
+    decided = {each.name for each in (*fields(job.options), *fields(job.method))}
+    rest = {k: v for k, v in arguments.as_dict().items() if k not in decided}
+    return {**rest, **job.config()}
+
+
+def run(arguments: Arguments) -> None:
+    """Make a coreset, and its page."""
+    own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
+    if not own.out:
+        raise UserError("`out` must be given: the folder of the run.", "out")
+    data = load(arguments)
+    job, stores, nets = job_of(arguments, data)
+    out = Path(own.out)
+    progress: Any = progress_for(arguments)
+    if own.tensorboard:
+        require_tensorboard()
+        progress = Curves(out, progress)
+    if not common.quiet and job.method.makes_updates and job.recipe.data != data.name:
+        found = f"{job.recipe.data} at {job.recipe.ipc} a class"
+        print(f"No recipe is for {data.name}: taking the one for {found}.")
+    coreset = run_job(
+        job,
+        data,
+        stores,
+        nets=nets,
+        out=out,
+        seed=common.seed,
+        device=common.device,
+        progress=progress,
+    )
+    if own.tensorboard:  # of a run that was finished before, too
+        write_tensorboard(out)
+    write_report(out / "report.html", f"Pseudocoreset of {data.name}", [read_run(out)])
+    if not common.quiet:
+        print(f"{out / 'coreset.safetensors'}: {coreset}")
+        print(f"Open {(out / 'report.html').resolve()}")

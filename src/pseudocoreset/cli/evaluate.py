@@ -1,0 +1,165 @@
+"""`evaluate`: score a coreset or a posterior."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.cli.shared import (
+    CommonOptions,
+    DataOptions,
+    JsonOptions,
+    NetOptions,
+    add_common,
+    add_sampling,
+    load,
+    nets_of,
+    prints_figures,
+    progress_for,
+    run_of,
+    sampler_of,
+    weight_of,
+)
+from pseudocoreset.data import Data
+from pseudocoreset.engine.files import (
+    open_tensors,
+    refuse_unwritable,
+    refuse_unwritable_file,
+    write_json,
+)
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.engine.text import printable
+from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.evaluate import Evaluation, evaluate, points_to_score, same_data
+from pseudocoreset.interop import read_coreset
+from pseudocoreset.nets import make_net
+from pseudocoreset.posterior import Posterior
+from pseudocoreset.posterior.posterior import KIND as POSTERIOR
+from pseudocoreset.report import read_run, write_report
+
+
+@dataclass(frozen=True)
+class EvaluateOptions(Options):
+    """What is scored, how often, on what."""
+
+    seeds: int = option(5, "posteriors to sample", at_least=1)
+    chains: int = option(1, "chains of each posterior", at_least=1)
+    split: str = option("test", "points to score on", choices=("test", "holdout"))
+    other_data: bool = option(False, "score on data that the coreset was not made of")
+
+
+def configure(parser: Parser, words: list[str]) -> None:
+    """The command's options."""
+    parser.positional(
+        "coreset",
+        "a coreset, a posterior, or the folder of a run; or a set made elsewhere: an .npz, or a "
+        "folder with images_best.pt (floats are taken to be normalised already)",
+    )
+    add_shared(parser, words)
+
+
+def add_shared(parser: Parser, words: list[str]) -> None:
+    """What `plan evaluate` takes too."""
+    parser.add(DataOptions)
+    parser.add(EvaluateOptions)
+    parser.add(NetOptions, default="the coreset's own")
+    parser.add(JsonOptions)
+    add_common(parser)
+    add_sampling(parser, words)
+
+
+def is_posterior(path: Path) -> bool:
+    """Whether a file holds a posterior."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return False
+    with open_tensors(path) as (_, metadata):
+        return metadata.get("kind") == POSTERIOR
+
+
+def run(arguments: Arguments) -> None:
+    """Score a coreset, on each of the networks that are given, or on its own."""
+    path, json = Path(arguments.text("coreset")), arguments.pick(JsonOptions).json
+    if (path / "coreset.safetensors").is_file():
+        path = path / "coreset.safetensors"
+    refuse_unwritable_file(json, path)
+    folder = run_of(path) if not arguments.has("net") else None
+    if folder is not None:  # its page shows the scores of its own network
+        refuse_unwritable(folder)
+    data = load(arguments)
+    found = _scored_posterior(arguments, path, data) if is_posterior(path) else None
+    evaluations = [found] if found is not None else _scored_coreset(arguments, path, data)
+    contents = [evaluation.as_json() for evaluation in evaluations]
+    if prints_figures(arguments):  # before anything can fail to be written
+        for evaluation in evaluations:
+            _print(evaluation)
+        made_for = contents[0]["coreset"].get("config", {}).get("nets", [])
+        if not arguments.has("net") and len(made_for) > 1:
+            others = " ".join(f"--net {printable(net)}" for net in made_for)
+            print(f"It was made for {len(made_for)} networks; to score it on each: {others}")
+    if json is not None:
+        write_json(Path(json), contents[0] if len(contents) == 1 else contents)
+    if folder is not None:
+        coreset = read_coreset(path, data)
+        if same_data(coreset, data):  # the page is of the run's own data
+            write_json(folder / "evaluation.json", contents[0])
+            title = f"Pseudocoreset of {data.name}"
+            write_report(folder / "report.html", title, [read_run(folder)])
+
+
+def _scored_posterior(arguments: Arguments, path: Path, data: Data) -> Evaluation:
+    common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
+    for name in ("seeds", "chains", "protocol", "sampler", "weight", "seed"):
+        if arguments.has(name):
+            raise UserError(f"`{name}` has no use for a posterior, which is sampled already.", name)
+    nets = nets_of(arguments, data)
+    posterior = Posterior.load(path, net=nets[0] if nets else None, trust_code=common.trust_code)
+    return evaluate(
+        posterior,
+        data,
+        split=options.split,
+        other_data=options.other_data,
+        device=common.device,
+        progress=progress_for(arguments),
+    )
+
+
+def _scored_coreset(arguments: Arguments, path: Path, data: Data) -> list[Evaluation]:
+    common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
+    nets: list[str | None] = [*nets_of(arguments, data)] or [None]
+    for net in nets:  # refuse any before the work on the first
+        if net is not None:
+            make_net(net, **data.shape)
+    found = []
+    for net in nets:
+        coreset = read_coreset(path, data, net, trust_code=common.trust_code)
+        points_to_score(coreset, data, options.split, other_data=options.other_data)
+        evaluation = evaluate(
+            coreset,
+            data,
+            sampler_of(arguments),
+            net=net,
+            seeds=options.seeds,
+            first_seed=common.seed,
+            chains=options.chains,
+            weight=weight_of(arguments, coreset),
+            split=options.split,
+            other_data=True,  # looked at above, and warned of once
+            device=common.device,
+            progress=progress_for(arguments),
+        )
+        found.append(evaluation)
+    return found
+
+
+def _print(evaluation: Evaluation) -> None:
+    content: dict[str, Any] = evaluation.as_json()
+    several = len(evaluation.seeds) > 1
+    print(printable(content["protocol"]["net"]))
+    for name in evaluation.names:
+        spread = f" ± {content[name + '_std']:.4f}" if several else ""
+        print(f"{name:18}{content[name]:.4f}{spread}")
+    if several:
+        shown = ("accuracy", "rmse", "nll", "ece", "coverage")
+        pooled = evaluation.pooled
+        parts = [f"{name} {pooled[name]:.4f}" for name in shown if name in pooled]
+        print(f"{'pooled':18}{', '.join(parts)}")

@@ -1,0 +1,70 @@
+"""`experts`: train networks on the whole data and keep snapshots."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.cli.info import describe_store
+from pseudocoreset.cli.shared import (
+    CommonOptions,
+    DataOptions,
+    NetOptions,
+    add_common,
+    load,
+    one_net,
+    progress_for,
+)
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertOptions, train_experts
+from pseudocoreset.interop import import_replay_buffers
+from pseudocoreset.nets import default_net
+
+
+@dataclass(frozen=True)
+class _Options(Options):
+    out: str = option("", "folder of the expert store")
+    from_replay: str | None = option(
+        None, "import replay_buffer_*.pt of trajectory matching from this folder; train nothing"
+    )
+
+
+def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
+    """The command's options."""
+    parser.add(_Options)
+    add_shared(parser)
+
+
+def add_shared(parser: Parser) -> None:
+    """What `plan experts` takes too."""
+    parser.add(DataOptions)
+    parser.add(NetOptions)
+    parser.add(ExpertOptions)
+    add_common(parser)
+
+
+def run(arguments: Arguments) -> None:
+    """Train experts, or import them."""
+    own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
+    if not own.out:
+        raise UserError("`out` must be given: the folder of the expert store.", "out")
+    data = load(arguments)
+    options = arguments.pick(ExpertOptions)
+    options.check()
+    net = one_net(arguments) or default_net(data.input_shape)
+    if own.from_replay is not None:
+        store = import_replay_buffers(
+            Path(own.from_replay), data, net, Path(own.out), options, common.seed
+        )
+    else:
+        store = train_experts(
+            data,
+            net,
+            own.out,
+            options,
+            seed=common.seed,
+            device=common.device,
+            progress=progress_for(arguments),
+        )
+    if not common.quiet:
+        print(describe_store(store))

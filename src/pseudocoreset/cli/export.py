@@ -1,0 +1,40 @@
+"""`export`: write a coreset for other programs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.cli.shared import CommonOptions, add_common
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.errors import UserError
+
+
+@dataclass(frozen=True)
+class _Options(Options):
+    to: str = option(
+        "png",
+        "png (a folder of images), npz, or hf (a Hugging Face data set folder)",
+        choices=("png", "npz", "hf"),
+    )
+    out: str = option("", "the folder or file to write")
+
+
+def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
+    """The command's options."""
+    parser.positional("coreset", "a coreset, or the folder of a run")
+    parser.add(_Options)
+    add_common(parser)
+
+
+def run(arguments: Arguments) -> None:
+    """Write a coreset for other programs."""
+    own = arguments.pick(_Options)
+    if not own.out:
+        raise UserError("`out` must be given: what to write.", "out")
+    path = Path(arguments.text("coreset"))
+    if (path / "coreset.safetensors").is_file():
+        path = path / "coreset.safetensors"
+    written = Pseudocoreset.load(path).export(own.to, own.out)
+    if not arguments.pick(CommonOptions).quiet:
+        print(written)

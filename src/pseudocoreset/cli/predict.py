@@ -1,0 +1,130 @@
+"""`predict`: predictions and uncertainty for one's own images or rows."""
+
+import csv
+import io
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.cli.shared import (
+    CommonOptions,
+    JsonOptions,
+    NetOptions,
+    add_common,
+    one_net,
+    prints_figures,
+)
+from pseudocoreset.engine.files import refuse_unwritable_file, write_json, write_text
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.engine.text import printable
+from pseudocoreset.likelihoods import Prediction
+from pseudocoreset.posterior import Posterior
+from pseudocoreset.posterior.inputs import read_inputs
+
+
+@dataclass(frozen=True)
+class _Options(Options):
+    csv: str | None = option(None, "write the predictions to this CSV file")
+
+
+def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
+    """The command's options."""
+    parser.positional("posterior", "what `pseudocoreset sample` wrote")
+    parser.positional("inputs", "image files, folders, or .npz with `images`; a CSV file", "+")
+    parser.add(NetOptions, default="the posterior's own")
+    parser.add(JsonOptions)
+    parser.add(_Options)
+    add_common(parser)
+
+
+def run(arguments: Arguments) -> None:
+    """Predict a person's own inputs."""
+    own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
+    json, paths = arguments.pick(JsonOptions).json, arguments.texts("inputs")
+    for path in (json, own.csv):
+        refuse_unwritable_file(path, arguments.text("posterior"), *paths)
+    posterior = Posterior.load(
+        arguments.text("posterior"), net=one_net(arguments), trust_code=common.trust_code
+    )
+    if "stats=batch" in posterior.net:
+        warnings.warn(
+            f"{printable(posterior.net)} normalises by the statistics of the images that are given "
+            "together, so each prediction depends on the others: give many at once, or sample a "
+            "network with stats=kept.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    rows = predict_files(posterior, [Path(path) for path in paths], common.device)
+    if json is not None:
+        write_json(Path(json), rows)
+    if own.csv is not None:
+        write_text(Path(own.csv), _as_csv(rows))
+    if prints_figures(arguments) and not (own.csv is not None and common.quiet):
+        for row in rows:
+            print(_line(row))
+
+
+def predict_files(
+    posterior: Posterior, paths: list[Path], device: str = "auto"
+) -> list[dict[str, Any]]:
+    """A row an input: probabilities by class, entropy and mutual information in nats.
+
+    Args:
+        posterior: the posterior
+        paths: image files, folders, .npz files, or CSV files
+        device: where to predict
+    """
+    names, inputs = read_inputs(paths, posterior.input_shape, posterior.columns)
+    found = posterior.predict(inputs, device=device)
+    if not isinstance(found, Prediction):
+        columns = (found.mean.tolist(), found.std.tolist(), found.epistemic_std.tolist())
+        return [
+            {"input": name, "mean": mean, "std": std, "epistemic_std": epistemic}
+            for name, mean, std, epistemic in zip(names, *columns, strict=True)
+        ]
+    return [
+        {
+            "image": name,
+            "class": posterior.class_names[int(row.argmax())],
+            "probabilities": dict(zip(posterior.class_names, row.tolist(), strict=True)),
+            "entropy": float(entropy),
+            "mutual_information": float(information),
+        }
+        for name, row, entropy, information in zip(
+            names, found.probs, found.entropy, found.mutual_information, strict=True
+        )
+    ]
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "mean" in row:
+        pairs = zip(row["mean"], row["std"], row["epistemic_std"], strict=True)
+        shown = ", ".join(f"{m:.4g} ± {s:.3g} ({e:.3g} from the samples)" for m, s, e in pairs)
+        return f"{row['input']}: {shown}"
+    best = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:3]
+    shown = ", ".join(f"{printable(name)} {share:.1%}" for name, share in best)
+    return (
+        f"{row['image']}: {shown}; entropy {row['entropy']:.3f} nats, of which "
+        f"{row['mutual_information']:.3f} from the samples' disagreement"
+    )
+
+
+def _as_csv(rows: list[dict[str, Any]]) -> str:
+    """One line an input; probabilities in columns of their own."""
+    flat = []
+    for row in rows:
+        line = {k: v for k, v in row.items() if not isinstance(v, dict | list)}
+        for name, value in row.items():
+            if isinstance(value, dict):
+                line |= {f"p({key})": share for key, share in value.items()}
+            elif isinstance(value, list):
+                many = len(value) > 1
+                line |= {f"{name}_{i}" if many else name: v for i, v in enumerate(value)}
+        flat.append(line)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()

@@ -1,0 +1,78 @@
+"""`reproduce`: measure the paper's tables, cell by cell, and render them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.cli.shared import CommonOptions, DataOptions, add_common, load, progress_for
+from pseudocoreset.engine.files import refuse_unwritable, write_text
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.errors import UserError
+from pseudocoreset.reproduce import paper
+from pseudocoreset.reproduce.cells import PICTURES, Scope, chosen_cells, chosen_names
+from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
+from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
+from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures
+from pseudocoreset.reproduce.run import listing, measure_missing
+
+
+@dataclass(frozen=True)
+class _Options(Options):
+    list: bool = option(False, "say what is measured, and its time")
+    out: str = option("results", "folder of the results")
+    work: str | None = option(
+        None, "folder of experts and runs; default: reproduce-work beside the results"
+    )
+    cells: str | None = option(None, "only these, such as fbpc/10,random/*; default: all")
+    keep_coresets: bool = option(False, "store all coresets, not FBPC's alone")
+
+
+def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
+    """The command's options."""
+    parser.positional("names", "table1, dsa, pictures; default: all", "*")
+    parser.add(_Options)
+    parser.add(DataOptions, default="measure nothing, render only")
+    parser.add(ReproduceOptions)
+    add_common(parser)
+
+
+def run(arguments: Arguments) -> None:
+    """Measure what is missing of the paper's tables, and render what there is."""
+    own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
+    source, settings = arguments.pick(DataOptions), arguments.pick(ReproduceOptions)
+    names = chosen_names(arguments.texts("names"))
+    out = Path(own.out)
+    data = (source.data or paper.DATA).partition(":")[0]
+    scope = Scope(data, source.holdout, source.image_size)
+    settings.check()
+    if own.list:
+        if own.cells is not None:
+            raise UserError("`list` lists all cells: leave `cells` out.", "list")
+        print(listing(names, out, scope))
+        return
+    if own.cells is not None and not source.data:
+        raise UserError("`cells` are measured: give `data` with them, or leave them out.", "cells")
+    cells = chosen_cells(names, settings.recipe, scope.data, own.cells)
+    say = (lambda *_: None) if common.quiet else print
+    refuse_unwritable(out)
+    if source.data:
+        folder = Path(own.work) if own.work is not None else out.parent / "reproduce-work"
+        refuse_unwritable(folder)
+        place = folder / scope.label
+        progress = progress_for(arguments)
+        work = Work(load(arguments), scope, place, settings, common.seed, common.device, progress)
+        for line in measure_missing(cells, work, out, own.keep_coresets):
+            say(line)
+    else:
+        say("Nothing is measured without --data; this is what there is.")
+    if PICTURES in names:
+        for line in draw_pictures(out, scope):
+            say(line)
+    for of_results in scopes(out):
+        draw_chart(out, of_results)
+    for path, text in rendered(out).items():
+        write_text(path, text)
+        say(f"{path}: written")
+    for name in names:
+        if name != PICTURES:
+            say(f"\n{markdown_of(name, out, scope)}")

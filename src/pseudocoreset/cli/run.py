@@ -1,0 +1,82 @@
+"""Run one command: parse, do, and turn mistakes into one sentence and an exit code."""
+
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.errors import UserError
+
+
+def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:
+    """Run a command's module; the exit code.
+
+    Args:
+        module: has `configure(parser, words)` and `run(arguments)`
+        name: the command
+        text: its line of help
+        words: the words after it
+    """
+    parser = Parser(f"pseudocoreset {name}", text)
+    import torch
+
+    try:
+        module.configure(parser, list(words))
+        arguments = parser.parse(list(words))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", RuntimeWarning)
+            warnings.showwarning = lambda message, *_, **__: _show_warning(message, parser)
+            _run(module, arguments)
+    except UserError as error:
+        return _refused(_with_flags(str(error), parser).rstrip("."))
+    except torch.OutOfMemoryError:
+        return _refused(
+            "the GPU's memory is too small for this: give fewer points, a smaller network, or "
+            "--device cpu; `pseudocoreset plan` estimates it beforehand"
+        )
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):
+            raise
+        return _refused(
+            "this machine's memory is too small for this: give fewer points or samples, or a "
+            "smaller network"
+        )
+    except KeyboardInterrupt:
+        print("pseudocoreset: interrupted. Run the same command to resume.", file=sys.stderr)
+        return 130
+    except PermissionError as error:
+        return _refused(f"{error.filename} can't be read or written: check its permissions")
+    except SystemExit as error:  # --help
+        return int(error.code or 0)
+    return 0
+
+
+def _run(module: Any, arguments: Arguments) -> None:
+    if arguments.flag("print_config"):
+        resolved = getattr(module, "resolved_config", Arguments.as_dict)
+        print(yaml.safe_dump(resolved(arguments), sort_keys=False), end="")
+    else:
+        module.run(arguments)
+
+
+def _refused(why: str) -> int:
+    print(f"pseudocoreset: {why}.", file=sys.stderr)
+    return 2
+
+
+def _show_warning(message: Warning | str, parser: Parser) -> None:
+    print(f"pseudocoreset: warning: {_with_flags(str(message), parser)}", file=sys.stderr)
+
+
+def _with_flags(text: str, parser: Parser) -> str:
+    """The library names parameters in backticks; the command line knows them as flags."""
+
+    def flag(match: "re.Match[str]") -> str:
+        name = match[1]
+        return f"--{name.replace('_', '-')}" if parser.has(name) else name
+
+    return re.sub(r"`([a-z][a-z0-9_]*)`", flag, text)

@@ -1,0 +1,62 @@
+"""`sample`: store samples of a coreset's posterior."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.cli.shared import (
+    CommonOptions,
+    NetOptions,
+    add_common,
+    add_sampling,
+    one_net,
+    progress_for,
+    sampler_of,
+    weight_of,
+)
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.engine.files import refuse_unwritable_file
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.errors import UserError
+from pseudocoreset.posterior import sample
+from pseudocoreset.posterior.sample import CHAINS
+
+
+@dataclass(frozen=True)
+class _Options(Options):
+    out: str = option("", "the .safetensors file to write")
+    chains: int = option(CHAINS, "chains from different starts; samples are pooled", at_least=1)
+
+
+def configure(parser: Parser, words: list[str]) -> None:
+    """The command's options."""
+    parser.positional("coreset", "a coreset, or the folder of a run")
+    parser.add(_Options)
+    parser.add(NetOptions, default="the coreset's own")
+    add_common(parser)
+    add_sampling(parser, words)
+
+
+def run(arguments: Arguments) -> None:
+    """Store samples of a posterior."""
+    own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
+    path = Path(arguments.text("coreset"))
+    if not own.out:
+        raise UserError("`out` must be given: the file to write.", "out")
+    refuse_unwritable_file(own.out, path)
+    if (path / "coreset.safetensors").is_file():
+        path = path / "coreset.safetensors"
+    coreset = Pseudocoreset.load(path, trust_code=common.trust_code)
+    posterior = sample(
+        coreset,
+        sampler_of(arguments),
+        chains=own.chains,
+        weight=weight_of(arguments, coreset),
+        net=one_net(arguments),
+        seed=common.seed,
+        device=common.device,
+        progress=progress_for(arguments),
+    )
+    posterior.save(own.out)
+    if not common.quiet:
+        print(f"{own.out}: {posterior}")

@@ -1,0 +1,52 @@
+"""What is to be predicted: classes or numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pseudocoreset.data.columns import as_number, as_text
+from pseudocoreset.data.dataset import Task
+
+
+def guess_task(values: Sequence[Any]) -> Task:
+    """Whole numbers and texts are classes, other numbers are for regression."""
+    if all(_as_whole(value) is not None for value in values):
+        return "classification"
+    numbers = all(as_number(value) is not None for value in values)
+    return "regression" if numbers else "classification"
+
+
+def name_classes(values: Sequence[Any]) -> list[str]:
+    """The class of each value: whole numbers without leading zeros, numbers, else the text."""
+    whole = [_as_whole(value) for value in values]
+    if all(number is not None for number in whole):
+        return [str(number) for number in whole]
+    numbers = [as_number(value) for value in values]
+    if all(number is not None for number in numbers) and not isinstance(values[0], bool):
+        return [repr(number) for number in numbers]
+    return [as_text(value) for value in values]
+
+
+def sort_classes(names: Sequence[str]) -> list[str]:
+    """Each name once, in the order of numbers if all are numbers, else of texts."""
+    once = set(names)
+    if all(as_number(name) is not None for name in once):
+        return sorted(once, key=lambda name: (as_number(name), name))
+    return sorted(once)
+
+
+def number_classes(names: Sequence[str], class_names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The place of each name among the class names; −1 for one that is not there."""
+    places = {name: place for place, name in enumerate(class_names)}
+    return np.array([places.get(name, -1) for name in names], np.int64)
+
+
+def _as_whole(value: Any) -> int | None:
+    if isinstance(value, bool | float) or (isinstance(value, str) and "_" in value):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None

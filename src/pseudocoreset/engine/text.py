@@ -1,0 +1,43 @@
+"""Text that comes from files and from other people's code, made fit to be printed."""
+
+import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+LONGEST = 200
+"""Characters of a foreign text that are printed."""
+
+
+def printable(text: object, longest: int = LONGEST) -> str:
+    r"""The text in one line that does nothing but stand there.
+
+    Control characters, line breaks, lone surrogates, and what changes the direction of the text or
+    can't be seen are replaced by their escapes (`\x1b`, `\u202e`). Other characters stay.
+
+    Args:
+        text: anything; what is not a text is taken as `str` gives it
+        longest: characters that are kept; a longer text ends in an ellipsis
+    """
+    whole = str(text)
+    shown = "".join(map(_escaped, whole[:longest]))
+    if len(whole) <= longest and len(shown) <= longest:
+        return shown
+    return shown[: longest - 1] + "…"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint at the nearest known word, to be put into a sentence; nothing where none is near."""
+    found = nearest(word, known)
+    return "" if found is None else f" (did you mean {found}?)"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant, if one is near."""
+    found = get_close_matches(word[:LONGEST].lower(), list(known), n=1)
+    return found[0] if found else None
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":  # any kind of space
+        return character
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,219 @@
+"""How the numbers that a coreset stores become the inputs that networks see.
+
+A form is linear, u = decode(z), so that a gradient by what is seen goes back to what is stored
+exactly: ∇_z = decodeᵀ ∇_u.
+
+    Pixels       u = z
+    Mosaic(F)    z is F × F small images, each F times as large in u: F² images for one stored
+
+The tile in row r, column c of stored image i is seen image i·F² + r·F + c, upsampled bilinearly
+(`align_corners=False`).
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from pseudocoreset.engine.text import nearest, printable
+from pseudocoreset.errors import UserError
+
+LARGEST_FACTOR = 64
+
+
+@dataclass(frozen=True)
+class Form(ABC):
+    """A linear map from stored numbers to inputs; a value, equal to another of the same fields.
+
+    Args:
+        factor: how many seen inputs stand side by side in a stored one
+    """
+
+    factor: int
+
+    @property
+    def seen(self) -> int:
+        """How many inputs are seen for each that is stored."""
+        return self.factor**2
+
+    @abstractmethod
+    def decode(self, stored: Float[Tensor, "m ..."]) -> Float[Tensor, "n ..."]:
+        """The inputs that networks see, `seen` for each stored one; differentiable.
+
+        Args:
+            stored: a coreset's numbers
+        """
+
+    @abstractmethod
+    def pull_back(
+        self, gradient: Float[Tensor, "n ..."], stored: Float[Tensor, "m ..."]
+    ) -> Float[Tensor, "m ..."]:
+        """The gradient by the stored numbers: the transpose of `decode`.
+
+        Args:
+            gradient: by what is seen
+            stored: a coreset's numbers, whose shape is asked for
+        """
+
+    @abstractmethod
+    def encode(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "m ..."]:
+        """Stored numbers that look like these inputs, from which a coreset can start.
+
+        Args:
+            inputs: `seen` for each that is to be stored, in the order in which `decode` gives them
+        """
+
+    @abstractmethod
+    def check(self, input_shape: Sequence[int]) -> None:
+        """Refuse inputs that can't be stored in this form.
+
+        Args:
+            input_shape: (channels, height, width) of images, or (features,) of a table
+        """
+
+    def repeat(self, targets: Shaped[Tensor, "m ..."]) -> Shaped[Tensor, "n ..."]:
+        """A target for each seen input, from one for each stored input.
+
+        Args:
+            targets: classes, or rows of numbers
+        """
+        return targets.repeat_interleave(self.seen, 0)
+
+
+@dataclass(frozen=True)
+class Pixels(Form):
+    """What is stored is what is seen; for images and tables."""
+
+    factor: int = field(default=1, init=False, repr=False)
+
+    def __str__(self) -> str:
+        return "pixels"
+
+    def decode(self, stored: Float[Tensor, "m ..."]) -> Float[Tensor, "n ..."]:
+        """As they are."""
+        return stored
+
+    def pull_back(
+        self,
+        gradient: Float[Tensor, "n ..."],
+        stored: Float[Tensor, "m ..."],  # noqa: ARG002
+    ) -> Float[Tensor, "m ..."]:
+        """As it is."""
+        return gradient
+
+    def encode(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "m ..."]:
+        """As they are."""
+        return inputs
+
+    def check(self, input_shape: Sequence[int]) -> None:
+        """All can be."""
+
+
+@dataclass(frozen=True)
+class Mosaic(Form):
+    """A stored image is `factor` × `factor` tiles, each of which is seen at the full size.
+
+    Args:
+        factor: tiles side by side; it divides the images' side
+    """
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.factor <= LARGEST_FACTOR:
+            raise UserError(
+                f"`form` is a mosaic of {self.factor} tiles side by side, not from 2 to "
+                f"{LARGEST_FACTOR}.",
+                parameter="form",
+            )
+
+    def __str__(self) -> str:
+        return f"mosaic:{self.factor}"
+
+    def decode(self, stored: Float[Tensor, "m c h w"]) -> Float[Tensor, "n c h w"]:
+        """The tiles, upsampled bilinearly."""
+        tiles = self._cut(stored)
+        # Only additions and products with numbers: on CUDA the gradient of F.interpolate is not
+        # the same from run to run.
+        wide = _upsampled(tiles, self.factor)
+        return _upsampled(wide.transpose(-1, -2), self.factor).transpose(-1, -2).contiguous()
+
+    def pull_back(
+        self, gradient: Float[Tensor, "n c h w"], stored: Float[Tensor, "m c h w"]
+    ) -> Float[Tensor, "m c h w"]:
+        """The gradient of ⟨decode(z), gradient⟩ by z, which is the same at every z."""
+        with torch.enable_grad():
+            leaf = torch.zeros_like(stored, requires_grad=True)
+            (back,) = torch.autograd.grad(self.decode(leaf), leaf, gradient)
+        return back
+
+    def encode(self, inputs: Float[Tensor, "n c h w"]) -> Float[Tensor, "m c h w"]:
+        """The mean of each F × F pixels, image by image in its tile."""
+        if len(inputs) % self.seen:
+            raise ValueError(f"{len(inputs)} images are no multiple of {self.seen}")
+        tiles = F.avg_pool2d(inputs, self.factor)
+        tiles = tiles.reshape(-1, self.factor, self.factor, *tiles.shape[1:])
+        # stored image, tile's row, its column, channel, pixel's row, its column
+        return tiles.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+
+    def check(self, input_shape: Sequence[int]) -> None:
+        """Images whose sides the factor divides can be."""
+        if len(input_shape) != 3:
+            raise UserError(
+                f"`form` is {self}, which is for images: a table takes pixels.", parameter="form"
+            )
+        _, height, width = input_shape
+        if height % self.factor or width % self.factor:
+            raise UserError(
+                f"`form` is {self}, and {self.factor} does not divide the side of {height}×{width} "
+                "images.",
+                parameter="form",
+            )
+
+    def _cut(self, stored: Float[Tensor, "m c h w"]) -> Float[Tensor, "n c t u"]:
+        """The tiles, those of an image row by row."""
+        images, channels, height, width = stored.shape
+        tall, wide = height // self.factor, width // self.factor
+        tiles = stored.reshape(images, channels, self.factor, tall, self.factor, wide)
+        return tiles.permute(0, 2, 4, 1, 3, 5).flatten(0, 2)
+
+
+def parse_form(form: str | Form) -> Form:
+    """The form of this name: `pixels` or `mosaic:F`; a form is given back.
+
+    Args:
+        form: a name or a form
+    """
+    if isinstance(form, Form):
+        return form
+    if form == "pixels":
+        return Pixels()
+    found = re.fullmatch(r"mosaic:([1-9][0-9]{0,3})", form) if isinstance(form, str) else None
+    if found is not None:
+        return Mosaic(int(found[1]))
+    meant = nearest(str(form).partition(":")[0], ("pixels", "mosaic"))
+    hint = f"did you mean {'mosaic:2' if meant == 'mosaic' else meant}?" if meant else ""
+    raise UserError(
+        f"`form` is {printable(form)}, not pixels or mosaic:F: "
+        + (hint or "F is a whole number, as in mosaic:2."),
+        parameter="form",
+    )
+
+
+def _upsampled(maps: Float[Tensor, "... t"], factor: int) -> Float[Tensor, "... h"]:
+    """Linear interpolation along the last dimension, `factor` values for each.
+
+    Of the values between two others, number p lies (p + ½)/factor − ½ from its own one; beyond the
+    first and the last there is nothing but these.
+    """
+    before = torch.cat([maps[..., :1], maps[..., :-1]], -1)
+    after = torch.cat([maps[..., 1:], maps[..., -1:]], -1)
+    phases = []
+    for number in range(factor):
+        offset = (number + 0.5) / factor - 0.5
+        other = before if offset < 0 else after
+        phases.append((1 - abs(offset)) * maps + abs(offset) * other)
+    return torch.stack(phases, -1).flatten(-2)

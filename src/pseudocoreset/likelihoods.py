@@ -1,0 +1,386 @@
+"""What a network's outputs say about targets: losses, progress, predictions.
+
+Classification or regression is decided here and nowhere else. With outputs f of a network at an
+input and its target y:
+
+    Categorical    p(y | f) = softmax(f)_y; for a row of probabilities t, Σ_k t_k log p(k | f)
+    Gaussian       p(y | f) = N(y; f, σ²), independently for each of the targets
+
+A loss is −log p(y | f), averaged over the points. Losses and the progress figure neither wait for
+the device nor look at values, so they can be compiled and captured in a CUDA graph.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite, log, pi
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from pseudocoreset.engine.text import printable
+from pseudocoreset.errors import UserError
+
+MOST_OUTPUTS = 1_000_000
+"""More outputs than that no file may ask for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The classes that samples of a posterior predict, n points and k classes.
+
+    Args:
+        probs: the probabilities, averaged over samples
+        entropy: of `probs`, in nats: the whole uncertainty
+        mutual_information: of class and sample, in nats: what of it more data would take away
+        samples: log-probabilities of each sample, where they were asked for
+    """
+
+    probs: Float[Tensor, "n k"]
+    entropy: Float[Tensor, " n"]
+    mutual_information: Float[Tensor, " n"]
+    samples: Float[Tensor, "s n k"] | None = None
+
+    @property
+    def classes(self) -> Int64[Tensor, " n"]:
+        """The most probable class of each point."""
+        return self.probs.argmax(1)
+
+    def __len__(self) -> int:
+        """The number of points."""
+        return len(self.probs)
+
+    def __repr__(self) -> str:
+        return f"Prediction({self.probs.shape[0]} points, {self.probs.shape[1]} classes)"
+
+
+@runtime_checkable
+class TargetScaling(Protocol):
+    """How raw targets were scaled, column by column: (y − mean) / std."""
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """The mean of each column."""
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """The standard deviation of each column."""
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionPrediction:
+    """The numbers that samples of a posterior predict, n points and k targets.
+
+    Args:
+        mean: averaged over samples
+        std: of a new target: the noise, and how far samples are apart
+        epistemic_std: how far samples are apart: what more data would take away
+        samples: the mean that each sample predicts, where they were asked for
+    """
+
+    mean: Float[Tensor, "n k"]
+    std: Float[Tensor, "n k"]
+    epistemic_std: Float[Tensor, "n k"]
+    samples: Float[Tensor, "s n k"] | None = None
+
+    def unscaled(self, scaling: TargetScaling | None) -> "RegressionPrediction":
+        """The same in the targets' raw units.
+
+        Args:
+            scaling: of the targets that the networks were trained on; None if they were raw
+        """
+        if scaling is None:
+            return self
+        mean, std = (self.mean.new_tensor(part) for part in (scaling.mean, scaling.std))
+        return replace(
+            self,
+            mean=self.mean * std + mean,
+            std=self.std * std,
+            epistemic_std=self.epistemic_std * std,
+            samples=None if self.samples is None else self.samples * std + mean,
+        )
+
+    def __len__(self) -> int:
+        """The number of points."""
+        return len(self.mean)
+
+    def __repr__(self) -> str:
+        return f"RegressionPrediction({self.mean.shape[0]} points, {self.mean.shape[1]} targets)"
+
+
+class Likelihood(ABC):
+    """p(target | outputs of a network); a value, equal to another of the same fields."""
+
+    kind: ClassVar[str]
+    """Its name in files."""
+    figure_name: ClassVar[str]
+    """What `progress_figure` is called."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """How many numbers a network must put out for an input."""
+
+    @abstractmethod
+    def losses(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, " n"]:
+        """−log p(target | outputs), point by point.
+
+        Args:
+            outputs: of a network
+            targets: classes or rows of probabilities; for regression, scaled numbers
+        """
+
+    @abstractmethod
+    def loss(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, ""]:
+        """The mean of `losses`.
+
+        Args:
+            outputs: of a network
+            targets: as for `losses`
+        """
+
+    @abstractmethod
+    def nll_of_mixture(
+        self, outputs: Float[Tensor, "s n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, " n"]:
+        """−log of p(target | outputs) averaged over samples, point by point.
+
+        Args:
+            outputs: of a network for each sample of its weights
+            targets: as for `losses`
+        """
+
+    @abstractmethod
+    def lowest(self, targets: Shaped[Tensor, "n ..."]) -> float:
+        """The least that `loss` can be for these targets, whatever the outputs.
+
+        Args:
+            targets: as for `losses`
+        """
+
+    @abstractmethod
+    def progress_figure(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, ""]:
+        """What is shown while networks train; `figure_name` names it.
+
+        Args:
+            outputs: of a network
+            targets: as for `losses`
+        """
+
+    @abstractmethod
+    def predict(
+        self, outputs: Float[Tensor, "s n k"], *, keep_samples: bool = False
+    ) -> Prediction | RegressionPrediction:
+        """What samples predict together.
+
+        Args:
+            outputs: of a network for each sample of its weights
+            keep_samples: whether the prediction has each sample's too
+        """
+
+    @abstractmethod
+    def expected(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        """What one network expects of a target: probabilities, or numbers.
+
+        Args:
+            outputs: of a network
+        """
+
+    @abstractmethod
+    def as_json(self) -> dict[str, Any]:
+        """The fields and the kind, as a file holds them; `from_json` reads it."""
+
+    @staticmethod
+    def from_json(fields: object) -> "Likelihood":
+        """The likelihood that a file describes; anything else is refused.
+
+        Args:
+            fields: what `as_json` gave, read back
+        """
+        match fields:
+            case {"kind": "categorical", "classes": int(classes), **rest} if not rest:
+                return Categorical(classes)
+            case {"kind": "gaussian", "targets": int(targets), "noise": float(noise), **rest} if (
+                not rest
+            ):
+                return Gaussian(targets, noise)
+        kind = fields.get("kind") if isinstance(fields, Mapping) else fields
+        raise UserError(f"A likelihood of kind {printable(kind)}, or its fields, are not known.")
+
+
+@dataclass(frozen=True)
+class Categorical(Likelihood):
+    """One of several classes, by softmax.
+
+    Args:
+        classes: how many there are
+    """
+
+    kind: ClassVar[str] = "categorical"
+    figure_name: ClassVar[str] = "accuracy"
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        _check_count(self.classes, "classes")
+
+    @property
+    def outputs(self) -> int:
+        """A logit a class."""
+        return self.classes
+
+    def losses(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, " n"]:
+        """Cross-entropy, point by point."""
+        return F.cross_entropy(outputs, targets, reduction="none")
+
+    def loss(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, ""]:
+        """Mean cross-entropy."""
+        return F.cross_entropy(outputs, targets)
+
+    def nll_of_mixture(
+        self, outputs: Float[Tensor, "s n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, " n"]:
+        """−log of the mean probability of the class."""
+        log_mean = _log_mean(outputs.log_softmax(2))
+        if targets.ndim == 1:
+            return -log_mean.gather(1, targets[:, None]).squeeze(1)
+        return -(targets * log_mean).sum(1)
+
+    def lowest(self, targets: Shaped[Tensor, "n ..."]) -> float:
+        """0 for classes; for rows of probabilities their mean entropy."""
+        if targets.ndim == 1:
+            return 0.0
+        rows = targets.detach()
+        return float(-torch.xlogy(rows, rows).sum(1).mean())
+
+    def progress_figure(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, ""]:
+        """The share of points whose most probable class is right."""
+        classes = targets if targets.ndim == 1 else targets.argmax(1)
+        return (outputs.argmax(1) == classes).float().mean()
+
+    def predict(self, outputs: Float[Tensor, "s n k"], *, keep_samples: bool = False) -> Prediction:
+        """Mean probabilities, their entropy, and the mutual information of class and sample."""
+        log_probs = outputs.log_softmax(2)
+        log_mean = _log_mean(log_probs)
+        entropy = _entropy(log_mean)
+        information = (entropy - _entropy(log_probs).mean(0)).clamp(min=0)  # but for rounding
+        return Prediction(log_mean.exp(), entropy, information, log_probs if keep_samples else None)
+
+    def expected(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        """Softmax."""
+        return outputs.softmax(1)
+
+    def as_json(self) -> dict[str, Any]:
+        """Kind and number of classes."""
+        return {"kind": self.kind, "classes": self.classes}
+
+
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    """Numbers with normal noise of one standard deviation.
+
+    Args:
+        targets: how many numbers a point has
+        noise: standard deviation of the noise, in the units of the scaled targets
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    figure_name: ClassVar[str] = "rmse"
+
+    targets: int = 1
+    noise: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_count(self.targets, "targets")
+        if not (isfinite(self.noise) and self.noise > 0):
+            raise UserError(f"`noise` is {self.noise}, not above 0.", parameter="noise")
+
+    @property
+    def outputs(self) -> int:
+        """A number a target."""
+        return self.targets
+
+    @property
+    def _constant(self) -> float:
+        return self.targets * (log(self.noise) + 0.5 * log(2 * pi))
+
+    def losses(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, " n"]:
+        """½((f − y)/σ)² + log σ + ½log 2π, summed over the targets, point by point."""
+        # The shape is asked for, since n×1 minus n would be n×n.
+        error = (outputs - targets.reshape(outputs.shape)) / self.noise
+        return 0.5 * error.square().sum(1) + self._constant
+
+    def loss(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, ""]:
+        """The mean of `losses`."""
+        return self.losses(outputs, targets).mean()
+
+    def nll_of_mixture(
+        self, outputs: Float[Tensor, "s n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, " n"]:
+        """−log of the mean density at the targets."""
+        error = (outputs - targets.reshape(outputs.shape[1:])) / self.noise
+        return self._constant - _log_mean(-0.5 * error.square().sum(2))
+
+    def lowest(self, targets: Shaped[Tensor, "n ..."]) -> float:  # noqa: ARG002
+        """The loss of outputs that equal the targets; below 0 for little noise."""
+        return self._constant
+
+    def progress_figure(
+        self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
+    ) -> Float[Tensor, ""]:
+        """The root of the mean squared error, in scaled units."""
+        return (outputs - targets.reshape(outputs.shape)).square().mean().sqrt()
+
+    def predict(
+        self, outputs: Float[Tensor, "s n k"], *, keep_samples: bool = False
+    ) -> RegressionPrediction:
+        """Mean and standard deviation of the mixture of normal distributions, one a sample."""
+        variance, mean = torch.var_mean(outputs, 0, correction=0)
+        return RegressionPrediction(
+            mean,
+            (variance + self.noise**2).sqrt(),
+            variance.sqrt(),
+            outputs if keep_samples else None,
+        )
+
+    def expected(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        """The outputs themselves."""
+        return outputs
+
+    def as_json(self) -> dict[str, Any]:
+        """Kind, number of targets and noise."""
+        return {"kind": self.kind, "targets": self.targets, "noise": float(self.noise)}
+
+
+def _check_count(number: int, name: str) -> None:
+    if isinstance(number, bool) or not 1 <= number <= MOST_OUTPUTS:
+        raise UserError(f"`{name}` is {number}, not from 1 to {MOST_OUTPUTS}.", parameter=name)
+
+
+def _log_mean(logs: Float[Tensor, "s n *k"]) -> Float[Tensor, "n *k"]:
+    """The log of the mean of the exponentials over samples."""
+    return torch.logsumexp(logs, 0) - log(len(logs))
+
+
+def _entropy(log_probs: Float[Tensor, "*n k"]) -> Float[Tensor, "*n"]:
+    probs = log_probs.exp()
+    return -torch.where(probs > 0, probs * log_probs, 0).sum(-1)  # 0 · log 0 is 0

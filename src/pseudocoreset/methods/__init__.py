@@ -1,0 +1,141 @@
+"""Methods: how far the coreset's posterior is from the data's; one method a file."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from pseudocoreset.engine.plugins import described, imported, is_plugin_name
+from pseudocoreset.engine.text import did_you_mean, printable
+from pseudocoreset.errors import UserError
+from pseudocoreset.methods.base import Context, Divergence, Estimate, Method, Points
+from pseudocoreset.methods.bpc_fkl import BPCForwardKL
+from pseudocoreset.methods.bpc_rkl import BPCReverseKL
+from pseudocoreset.methods.bpc_w import BPCWasserstein
+from pseudocoreset.methods.fbpc import FBPC, FBPCIsotropic
+from pseudocoreset.methods.multi import Multi
+from pseudocoreset.methods.random import Random
+
+__all__ = [
+    "FBPC",
+    "METHODS",
+    "BPCForwardKL",
+    "BPCReverseKL",
+    "BPCWasserstein",
+    "Context",
+    "Divergence",
+    "Estimate",
+    "FBPCIsotropic",
+    "Method",
+    "Multi",
+    "Points",
+    "Random",
+    "check_estimate",
+    "check_state",
+    "method_class",
+    "method_name",
+    "prepare",
+]
+
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (Random, FBPC, FBPCIsotropic, BPCForwardKL, BPCReverseKL, BPCWasserstein)
+}
+
+
+def method_class(
+    name: str, *, source: Path | str | None = None, trust_code: bool = False
+) -> type[Method]:
+    """The class of the method of this name, or of a person's own.
+
+    Args:
+        name: one of METHODS, or `package.module:Class`
+        source: the file that named it, if a file did
+        trust_code: run code that a file names
+    """
+    if name in METHODS:
+        return METHODS[name]
+    if not is_plugin_name(name):
+        raise UserError(
+            f"`method` {printable(name)} is not known{did_you_mean(name, METHODS)}: give "
+            f"{', '.join(METHODS)}, or your own as package.module:Class.",
+            "method",
+        )
+    found = imported(name, "method", source=source, trust_code=trust_code)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise UserError(
+            f"{name} is no method: let it be a frozen dataclass that derives from "
+            "pseudocoreset.Method.",
+            "method",
+        )
+    return found
+
+
+def method_name(method: Method) -> str:
+    """What files and the command line call a method."""
+    kind = type(method)
+    return kind.name or f"{kind.__module__}:{kind.__qualname__}"
+
+
+def prepare(method: Method, contexts: Sequence[Context]) -> Divergence:
+    """The method for these networks; several are summed."""
+    parts = [_prepared(method, context) for context in contexts]
+    return parts[0] if len(parts) == 1 else Multi(parts)
+
+
+def _prepared(method: Method, context: Context) -> Divergence:
+    name = method_name(method)
+    if name in METHODS:
+        return method.prepare(context)
+    try:
+        made = method.prepare(context)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"the method {name} failed in prepare(context) with {described(error)}.", "method"
+        ) from error
+    if not isinstance(made, Divergence):
+        raise UserError(
+            f"the method {name} gave a {type(made).__name__} in prepare(context): let it give an "
+            "object with the methods start() and gradient(coreset, state, rng).",
+            "method",
+        )
+    return made
+
+
+def check_state(state: Mapping[str, object]) -> None:
+    """Refuse what a method keeps between updates and a checkpoint can't hold."""
+    for name, kept in state.items():
+        if not isinstance(kept, Tensor):
+            raise UserError(
+                f"the method keeps a {type(kept).__name__}, {name}: let it be a tensor.", "method"
+            )
+
+
+def check_estimate(estimate: object, coreset: Points) -> None:
+    """Refuse a method's estimate that does not fit the coreset."""
+    if not isinstance(estimate, Estimate):
+        raise UserError(
+            f"the method's gradient gave {type(estimate).__name__}: let it give an Estimate.",
+            "method",
+        )
+    check_state(estimate.state)
+    for name, value in estimate.info.items():
+        if not isinstance(value, int | float):
+            raise UserError(
+                f"the method's info has a {type(value).__name__}, {name}: let it be a number.",
+                "method",
+            )
+    wanted = {"inputs": coreset.inputs}
+    if coreset.targets.is_floating_point():
+        wanted["targets"] = coreset.targets
+    for name, values in wanted.items():
+        gradient = estimate.gradients.get(name)
+        if gradient is None or gradient.shape != values.shape:
+            found = "none" if gradient is None else "×".join(map(str, gradient.shape))
+            raise UserError(
+                f"the method's estimate has {found} as the gradient of {name}: let it give one of "
+                f"{'×'.join(map(str, values.shape))}.",
+                "method",
+            )

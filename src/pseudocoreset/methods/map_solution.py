@@ -1,0 +1,88 @@
+"""The MAP solution of the coreset: a fresh network trained on it until its loss is small."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from pseudocoreset.engine.random import Rng
+from pseudocoreset.methods.base import Context, Points
+from pseudocoreset.nets import Weights
+from pseudocoreset.training import Adam, Training, coreset_points
+
+BLOCK = 10
+"""Steps between two looks at the loss; what is looked at is the mean over them. To look is to wait
+for the device; were the next step begun before, one step an update would be in vain."""
+
+
+@dataclass(frozen=True)
+class MapSolution:
+    """θ_u, and what it took to find it."""
+
+    weights: Weights
+    loss: float
+    steps: int
+    reached: bool
+
+
+@runtime_checkable
+class MapOptions(Protocol):
+    """The options that the search for a MAP solution reads."""
+
+    @property
+    def gamma(self) -> float:
+        """γ"""
+
+    @property
+    def lr_map(self) -> float:
+        """Learning rate of Adam."""
+
+    @property
+    def max_map_steps(self) -> int:
+        """Bound on the steps."""
+
+
+class MapSolver:
+    """Adam on (u, ỹ) from a random init until the training loss is at most γ.
+
+    The loss is that of the augmented batches it trains on, averaged over a block of steps. γ counts
+    from the lowest loss that the likelihood has for these targets: the entropy of soft labels, a
+    constant for regression, 0 for classes.
+    """
+
+    def __init__(self, options: MapOptions, context: Context, batch: int | None, rng: Rng) -> None:
+        self._net = context.net
+        self._likelihood = context.likelihood
+        self._options = options
+        self._batch = batch
+        self._rng = rng
+        self._training = Training(
+            context.net,
+            Adam(options.lr_map),
+            coreset_points,
+            context.augmentation,
+            context.likelihood,
+            rng.device,
+            batch=batch,
+        )
+
+    def solve(self, coreset: Points) -> MapSolution:
+        """Train until γ is reached, or for as many steps as are allowed."""
+        start = self._net.init(self._rng.device)
+        self._training.start(start, coreset._asdict())
+        least = self._likelihood.lowest(coreset.targets)
+        steps, loss = 0, float("inf")
+        # A loss that is NaN ends the search too: it can't come back from there.
+        while loss > self._options.gamma and steps < self._options.max_map_steps:
+            if self._batch is not None:
+                self._training.set_order(random_order(len(coreset.inputs), self._rng))
+            block = min(BLOCK, self._options.max_map_steps - steps)
+            self._training.run(block)
+            loss = self._training.take("loss_sum") / block - least
+            steps += block
+        return MapSolution(self._training.weights, loss, steps, loss <= self._options.gamma)
+
+
+def random_order(number: int, rng: Rng) -> torch.Tensor:
+    """0 … number − 1 in random order, on the device."""
+    return torch.randperm(number, generator=rng.device, device=rng.device.device)

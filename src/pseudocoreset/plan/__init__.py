@@ -1,0 +1,1 @@
+"""What a command would take, from a few steps of it."""

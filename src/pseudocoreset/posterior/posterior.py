@@ -1,0 +1,224 @@
+"""Networks drawn from a posterior, and their predictions."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from pseudocoreset.data import Column, Scaling
+from pseudocoreset.engine.device import DeviceLike, choose_device
+from pseudocoreset.engine.files import open_tensors, write_tensors
+from pseudocoreset.engine.progress import Task
+from pseudocoreset.engine.text import printable
+from pseudocoreset.errors import UserError
+from pseudocoreset.likelihoods import (
+    Categorical,
+    Likelihood,
+    Prediction,
+    RegressionPrediction,
+)
+from pseudocoreset.nets import Net, NetLike, Weights, make_net, make_stored_net
+from pseudocoreset.posterior.inputs import as_inputs
+from pseudocoreset.predictor import Predictor
+
+FORMATS = (1, 2)
+"""1: images with classes. 2: all else, which readers of format 1 refuse."""
+KIND = "a posterior"
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Networks drawn from a posterior; call it with inputs to predict."""
+
+    net: str
+    params: Float[Tensor, "s p"]
+    buffers: Float[Tensor, "s q"]
+    class_names: tuple[str, ...]
+    scaling: Scaling
+    input_shape: tuple[int, ...]
+    details: dict[str, Any]
+    """Protocol, seed, the coreset's fingerprint, versions, and diagnostics of the sampling."""
+    likelihood: Likelihood | None = None
+    target_scaling: Scaling | None = None
+    columns: tuple[Column, ...] = ()
+    network: Net | None = field(default=None, repr=False)
+    """The network itself, where it was made in this process."""
+    source: Path | None = None
+    trust_code: bool = False
+
+    def __post_init__(self) -> None:
+        if self.likelihood is None:
+            object.__setattr__(self, "likelihood", Categorical(len(self.class_names)))
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.params)
+
+    def __repr__(self) -> str:
+        protocol = self.details["protocol"]
+        chains = protocol.get("chains", 1)
+        of = f"{chains} chain{'s' if chains != 1 else ''} of {printable(protocol.get('sampler'))}"
+        return f"Posterior({len(self)} samples of {printable(self.net)}, {of})"
+
+    @property
+    def task(self) -> str:
+        """`classification` or `regression`."""
+        return "classification" if self.class_names else "regression"
+
+    def make_net(self) -> Net:
+        """The network that the samples are weights of."""
+        assert self.likelihood is not None
+        net = self.network or make_stored_net(
+            self.net,
+            input_shape=self.input_shape,
+            outputs=self.likelihood.outputs,
+            source=self.source,
+            trust_code=self.trust_code,
+            digest=self.details.get("net_source"),
+        )
+        net.refuse_other_weights("the posterior", (self.params.shape[1], self.buffers.shape[1]))
+        return net
+
+    def samples(self) -> Iterator[Weights]:
+        """The weights of each sample."""
+        for params, buffers in zip(self.params, self.buffers, strict=True):
+            yield Weights(params, buffers)
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        scaled: bool = False,
+        normalised: bool = False,
+        samples: bool = False,
+        device: DeviceLike = "auto",
+    ) -> Prediction | RegressionPrediction:
+        """Predictions and their uncertainty.
+
+        Args:
+            x: images as bytes (a tensor or an array), PIL images, or paths of image files, folders
+                or .npz files; for tables, rows of numbers or the path of a CSV file
+            scaled: the images are floats in [0, 1]
+            normalised: the inputs are scaled as networks see them
+            samples: keep what each sample predicts, too
+            device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        """
+        inputs = as_inputs(
+            x, self.input_shape, self.scaling, self.columns, scaled=scaled, normalised=normalised
+        )
+        place = choose_device(device)
+        raw = not inputs.is_floating_point() or (len(self.input_shape) == 1 and not normalised)
+        outputs = self.outputs(inputs.to(place), scaling=self.scaling if raw else None)
+        assert self.likelihood is not None
+        found = self.likelihood.predict(outputs, keep_samples=samples)
+        if isinstance(found, RegressionPrediction) and self.target_scaling is not None:
+            found = found.unscaled(self.target_scaling)
+        return found
+
+    __call__ = predict
+
+    def outputs(
+        self,
+        inputs: Shaped[Tensor, "n ..."],
+        *,
+        scaling: Scaling | None,
+        predictor: Predictor | None = None,
+        task: Task | None = None,
+    ) -> Float[Tensor, "s n k"]:
+        """What each sample's network puts out, on the device of the inputs.
+
+        Args:
+            inputs: the points
+            scaling: how networks see them; None where they are scaled already
+            predictor: one for the same network and points, to be used again
+            task: who is told of each sample
+        """
+        predictor = predictor or Predictor(self.make_net(), inputs, scaling)
+        found = []
+        for weights in self.samples():
+            found.append(predictor.outputs(weights))
+            if task is not None:
+                task.advance()
+        return torch.stack(found)
+
+    def save(self, path: Path | str) -> None:
+        """Write one safetensors file, whole or not at all.
+
+        Args:
+            path: the file
+        """
+        assert self.likelihood is not None
+        plain = len(self.input_shape) == 3 and self.task == "classification"
+        metadata: dict[str, Any] = {
+            "kind": KIND,
+            "format": FORMATS[0] if plain else FORMATS[1],
+            "net": self.net,
+            "class_names": self.class_names,
+            "normalisation": asdict(self.scaling),
+            "image_size": self.input_shape[-1],
+            "input_shape": self.input_shape,
+            "likelihood": self.likelihood.as_json(),
+            "details": self.details,
+        }
+        if self.target_scaling is not None:
+            metadata["target_scaling"] = asdict(self.target_scaling)
+        if self.columns:
+            metadata["columns"] = [column.as_json() for column in self.columns]
+        write_tensors(Path(path), {"params": self.params, "buffers": self.buffers}, metadata)
+
+    @staticmethod
+    def load(
+        path: Path | str, *, net: NetLike | None = None, trust_code: bool = False
+    ) -> "Posterior":
+        """Read what `save` wrote.
+
+        Args:
+            path: the file
+            net: the network, where the file names code of your own
+            trust_code: run code of your own that the file names
+        """
+        with open_tensors(Path(path), KIND) as (tensors, metadata):
+            if metadata["format"] not in FORMATS:
+                raise UserError(
+                    f"{path} has format {printable(metadata['format'])} and this version reads "
+                    f"{FORMATS[-1]}: sample the posterior again."
+                )
+            scaling = Scaling.from_json(metadata["normalisation"])
+            side = metadata["image_size"]
+            shape = metadata.get("input_shape") or (len(scaling.mean), side, side)
+            likelihood, units = metadata.get("likelihood"), metadata.get("target_scaling")
+            posterior = Posterior(
+                str(metadata["net"]),
+                tensors.get_tensor("params"),
+                tensors.get_tensor("buffers"),
+                class_names=tuple(map(str, metadata["class_names"])),
+                scaling=scaling,
+                input_shape=tuple(map(int, shape)),
+                details=_details(metadata["details"]),
+                likelihood=None if likelihood is None else Likelihood.from_json(likelihood),
+                target_scaling=None if units is None else Scaling.from_json(units),
+                columns=tuple(map(Column.from_json, metadata.get("columns", ()))),
+                source=Path(path),
+                trust_code=trust_code,
+            )
+            if not bool(posterior.params.isfinite().all()) or not len(posterior):
+                raise ValueError("its weights are damaged")
+        if net is not None:
+            assert posterior.likelihood is not None
+            outputs = posterior.likelihood.outputs
+            spec = make_net(net, input_shape=posterior.input_shape, outputs=outputs).spec
+            if spec != posterior.net:
+                raise UserError(
+                    f"{path} holds samples of {printable(posterior.net)}, not of {spec}.", "net"
+                )
+        return posterior
+
+
+def _details(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict) or not isinstance(content.get("protocol"), dict):
+        raise TypeError("its details are damaged")
+    return content

@@ -1,0 +1,79 @@
+"""What every sampler is: options, and the rule that moves the weights.
+
+The potential is Ũ(θ) = mean loss + λ/2 ‖θ‖²: the −log posterior U divided by the number of points
+that it counts. Each of the m points counts `weight` times, so U is divided by weight·m, and λ is
+τ / (weight·m) for a Gaussian prior N(0, 1/τ). A posterior at temperature T is exp(−U/T).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from pseudocoreset.engine.loop import State
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.errors import UserError
+from pseudocoreset.training import Rule
+
+PRIOR_PRECISION = 0.3
+TEMPERATURE = 1e-6
+"""τ and T of the protocol `tuned`, chosen on held-out training images of CIFAR-10
+(results/protocol.json)."""
+
+
+@dataclass(frozen=True)
+class Sampler(Options):
+    """A sampler's own options. Subclasses are frozen dataclasses whose fields are `option(...)`."""
+
+    name: ClassVar[str] = ""
+    """What the command line calls it; a person's own is `package.module:Class`."""
+    ensemble: ClassVar[bool] = False
+    """Whether each sample is a network trained on its own, of which only the end counts."""
+
+    step: float = option(0.03, "step size on the averaged potential (η)", above=0)
+    prior: float = option(
+        PRIOR_PRECISION, "precision τ of the Gaussian prior N(0, 1/τ) of the weights", at_least=0
+    )
+    epochs: int = option(1000, "passes over the coreset in a chain", at_least=1)
+    every: int = option(100, "epochs between two samples that are kept", at_least=1)
+    batch: int = option(256, "coreset points a step", at_least=1)
+    dsa: str = option(
+        "on",
+        "augmentation of the coreset's images: on (as the coreset was made) or off",
+        choices=("on", "off"),
+    )
+
+    def check(self) -> None:
+        """Refuse values that do not fit each other."""
+        if self.epochs % self.every:
+            raise UserError(
+                f"`every` {self.every} does not divide `epochs` {self.epochs}: the last epochs "
+                "would give no sample.",
+                "every",
+            )
+
+    def temperature_for(self, points: int) -> float:  # noqa: ARG002
+        """T for a coreset of so many points."""
+        return 0.0
+
+    def decay(self, count: float) -> float:
+        """λ for so many counted points."""
+        return self.prior / count
+
+    def rule(self, points: int, weight: float) -> Rule:
+        """What moves the weights.
+
+        Args:
+            points: points that networks see (m)
+            weight: how often each counts
+        """
+        raise NotImplementedError
+
+
+def noise(like: Tensor, temperature: float, generator: torch.Generator) -> State:
+    """Standard Gaussian noise; none at temperature 0."""
+    if temperature == 0:
+        return {}
+    shape, device, dtype = like.shape, like.device, like.dtype
+    return {"noise": torch.randn(shape, generator=generator, device=device, dtype=dtype)}

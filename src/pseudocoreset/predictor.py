@@ -1,0 +1,58 @@
+"""What networks put out for many points."""
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from pseudocoreset.data import Scaling
+from pseudocoreset.engine.loop import Loop, State
+from pseudocoreset.nets import Net, Weights
+
+TEST_BATCH = 1000  # points a forward pass; with batch statistics, also what they are taken over
+CPU_BATCH = 50  # what a CPU's cache has room for; half as much time as for batches of 1000
+
+
+class Predictor:
+    """A network's outputs at the same points, for one set of weights and the next.
+
+    Images are given as bytes, tables as raw numbers. The points go through a batch at a time; whole
+    batches all take the same step.
+
+    Args:
+        net: the network
+        inputs: the points
+        scaling: how networks see them; None where they are scaled already
+    """
+
+    def __init__(self, net: Net, inputs: Shaped[Tensor, "n ..."], scaling: Scaling | None) -> None:
+        self._net = net
+        self._scaling = scaling
+        most = CPU_BATCH if net.by_image and inputs.device.type == "cpu" else TEST_BATCH
+        size = min(most, len(inputs))
+        self._batches = [inputs[first : first + size] for first in range(0, len(inputs), size)]
+        self._loop = Loop(self._step, torch.Generator(inputs.device))  # from which nothing is drawn
+
+    @torch.no_grad()
+    def outputs(self, weights: Weights) -> Float[Tensor, "n k"]:
+        """The outputs at all points, on their device."""
+        weights = Weights(*(part.to(self._batches[0].device) for part in weights))
+        whole = len(self._batches[0])
+        zeros = weights.params.new_zeros((whole, self._net.outputs))
+        self._loop.load({**weights._asdict(), "outputs": zeros})
+        found = []
+        for batch in self._batches:
+            if len(batch) < whole:
+                found.append(self._outputs(weights, batch))
+                continue
+            self._loop.load({"inputs": batch})
+            self._loop.run(1)
+            found.append(self._loop.state["outputs"].clone())
+        return torch.cat(found)
+
+    def _step(self, state: State) -> State:
+        weights = Weights(state["params"], state["buffers"])
+        return {"outputs": self._outputs(weights, state["inputs"])}
+
+    def _outputs(self, weights: Weights, inputs: Tensor) -> Tensor:
+        scaled = inputs if self._scaling is None else self._scaling.apply(inputs)
+        return self._net.apply(weights, scaled)

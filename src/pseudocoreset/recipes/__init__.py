@@ -1,0 +1,120 @@
+"""Recipes: settings by data set, size and method, in the YAML files beside this one.
+
+A file `DATA-IPC.yaml` has the sections `paper`, `tuned` and `best`, each with values by method.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pseudocoreset.engine.text import printable
+from pseudocoreset.errors import UserError
+
+NAMES = ("paper", "tuned", "best")
+"""From the first to the best known: where one has no values for a method, the one before has."""
+FALLBACKS = {"images": "cifar10", "table": "breast-cancer", "regression": "diabetes"}
+"""The data set whose recipes are taken where data have none, by the kind of data."""
+
+Section = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings that were found, and where."""
+
+    values: Mapping[str, Any]
+    """By option; options that are not there have their own default."""
+    section: str
+    """paper, tuned or best."""
+    data: str
+    """The data set they were made for; a file's name for a recipe of one's own."""
+    ipc: int
+
+
+def recipe_for(
+    data: str, ipc: int, method: str, recipe: str = "best", *, kind: str = "images"
+) -> Recipe:
+    """The settings for a data set, a size and a method.
+
+    Sizes that no file has take the nearest one's (in ratio), data sets that have none take those
+    of `FALLBACKS`.
+
+    Args:
+        data: the data set's name
+        ipc: images per class; points for regression
+        method: the method's name
+        recipe: `paper`, `tuned`, `best`, or the path of a YAML file
+        kind: `images`, `table` or `regression`
+    """
+    if recipe not in NAMES:
+        return _from_file(recipe, method, ipc)
+    known = _shipped()
+    data = data if any(name == data for name, _ in known) else FALLBACKS[kind]
+    size = _nearest((size for name, size in known if name == data), ipc)
+    section, values = _chosen(known[data, size], method, recipe)
+    return Recipe(values, section, data, size)
+
+
+def recipe_sizes(data: str) -> list[int]:
+    """The sizes that a data set has recipes for."""
+    return sorted(size for name, size in _shipped() if name == data)
+
+
+def _chosen(
+    sections: Mapping[str, Section], method: str, recipe: str
+) -> tuple[str, dict[str, Any]]:
+    """The section that has values for a method: the one that was asked for, or one before it."""
+    for section in reversed(NAMES[: NAMES.index(recipe) + 1]):
+        found = sections.get(section, {}).get(method)
+        if found is not None:
+            return section, dict(found)
+    return "paper", {}
+
+
+@cache
+def _shipped() -> dict[tuple[str, int], dict[str, Section]]:
+    found = {}
+    for entry in files("pseudocoreset.recipes").iterdir():
+        if entry.name.endswith(".yaml"):
+            data, _, ipc = entry.name.removesuffix(".yaml").rpartition("-")
+            found[data, int(ipc)] = yaml.safe_load(entry.read_text(encoding="utf-8"))
+    return found
+
+
+def _from_file(path: str, method: str, ipc: int) -> Recipe:
+    """The recipe in a file of a person's own, which has the sections that the shipped ones have."""
+    if not Path(path).is_file():
+        raise UserError(
+            f"`recipe` {printable(path)} is neither a file nor one of {', '.join(NAMES)}.", "recipe"
+        )
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        content = None
+    sections = isinstance(content, dict) and all(
+        name in NAMES
+        and isinstance(section, dict)
+        and all(isinstance(method, str) for method in section)
+        and all(isinstance(values, dict) for values in section.values())
+        and all(isinstance(option, str) for values in section.values() for option in values)
+        for name, section in content.items()
+    )
+    if not sections:
+        raise UserError(
+            f"{path} is no recipe: give YAML with the sections {', '.join(NAMES)}, each with "
+            "options by method.",
+            "recipe",
+        )
+    section, values = _chosen(content, method, "best")
+    if not values:
+        raise UserError(f"{path} has no settings for the method {method}.", "recipe")
+    return Recipe(values, section, path, ipc)
+
+
+def _nearest(sizes: Iterable[int], ipc: int) -> int:
+    return min(sizes, key=lambda size: max(size / ipc, ipc / size))

@@ -1,0 +1,50 @@
+"""What is printed of a text that somebody else wrote."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pseudocoreset.engine.text import LONGEST, nearest, printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("one\ntwo\r\tthree", r"one\ntwo\r\tthree"),
+        ("\x7f\x9b\x00", r"\x7f\x9b\x00"),
+        ("\u202eevil\u2066\u200b", r"\u202eevil\u2066\u200b"),
+        ("\u2028\u2029\x85", r"\u2028\u2029\x85"),
+        ("\ud800", r"\ud800"),
+        ("\U000e0041", r"\U000e0041"),
+        ("naïve 猫 × μ 👍", "naïve 猫 × μ 👍"),
+        (b"\x1b", r"b'\x1b'"),
+        (12, "12"),
+    ],
+)
+def test_printable_escapes_what_a_terminal_would_obey(text, shown):
+    assert printable(text) == shown
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_printable_gives_one_visible_line_that_can_be_written(text):
+    shown = printable(text)
+    assert len(shown) <= LONGEST
+    assert len(shown.splitlines()) <= 1
+    assert shown.encode("utf-8").decode("utf-8") == shown
+    assert all(c.isprintable() or c.isspace() for c in shown)
+
+
+@pytest.mark.parametrize("text", ["x" * (LONGEST + 1), "\n" * LONGEST])
+def test_printable_cuts_long_texts(text):
+    assert len(printable(text)) == LONGEST
+    assert printable(text).endswith("…")
+    assert printable("x" * LONGEST) == "x" * LONGEST
+
+
+def test_nearest_finds_a_misspelt_word():
+    known = ("convnet", "lenet", "mlp")
+    assert nearest("convnte", known) == "convnet"
+    assert nearest("ConvNet", known) == "convnet"
+    assert nearest("transformer", known) is None
+    assert nearest("", known) is None

@@ -1,0 +1,105 @@
+"""The tools that write this repository's own pages: they give what is committed."""
+
+from pathlib import Path
+
+import pytest
+
+from goals import goals_table
+from made_cells import made
+from pseudocoreset.reproduce import paper
+from pseudocoreset.reproduce.cells import Cell, Scope
+from pseudocoreset.reproduce.stored import measured_cells
+from pseudocoreset.reproduce.tables import compared
+from render import headline, readme_table, rendered
+
+ROOT = Path(__file__).parent.parent.parent
+CIFAR10 = Scope("cifar10")
+
+
+def fbpc(ipc=10, recipe="paper"):
+    return Cell("table1", "fbpc", ipc, recipe)
+
+
+def line_of(text: str, *starts: str) -> str:
+    (line,) = [row for row in text.splitlines() if row.startswith(f"| {' | '.join(starts)} |")]
+    return line
+
+
+def test_headline_has_scores_and_the_papers():
+    measured = made(fbpc(), 60.0, 1.25, 1.5)
+    text = headline({measured.cell: measured}, CIFAR10).markdown()
+    assert "| 60.0 / 1.25 (62.3 / 1.31) |" in line_of(text, "FBPC")
+    assert "– (35.5 / 3.79)" in line_of(text, "FBPC")
+    tuned = Cell("table1", "fbpc", 10, "tuned")
+    both = {measured.cell: measured, tuned: made(tuned, 63.5)}
+    assert "| 63.5 / " in line_of(headline(both, CIFAR10).markdown(), "FBPC")
+
+
+def test_committed_pages_are_what_the_results_give():
+    texts = rendered(ROOT)
+    pages = {"README.md", "docs/results.md", "docs/speed.md", "results/table1/cifar10.tex"}
+    assert pages <= {path.relative_to(ROOT).as_posix() for path in texts}
+    for path, text in texts.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run `python tools/render.py`"
+    assert readme_table(ROOT / "results") in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_summary_has_the_figures_of_the_cells():
+    said = " ".join((ROOT / "results" / "summary.md").read_text(encoding="utf-8").split())
+    found = measured_cells(ROOT / "results", CIFAR10, "table1")
+    for ipc in (1, 10, 50):
+        cell = found[fbpc(ipc, "tuned")]
+        scores = [cell.score(name).mean for name in ("accuracy", "nll", "nll_kim")]
+        assert "{:.1f} / {:.2f} / {:.2f}".format(*scores) in said
+        theirs = paper.TABLE1["fbpc", ipc]
+        assert f"{theirs.accuracy.mean:.2f} / {theirs.nll.mean:.2f}" in said
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "nll", "kim", "expected"),
+    [
+        (63.0, 1.15, 1.15, "met"),
+        (62.86, 1.1, 1.15, "accuracy 0.14 short"),
+        (64.0, 1.1, 1.16, "only our NLL meets it"),
+        (64.0, 1.16, 1.1, "only Kim et al.’s NLL meets it"),
+        (62.0, 1.2, 1.3, "accuracy 1.00 short; NLL missed"),
+    ],
+)
+def test_goal_says_in_what_it_is_missed(accuracy, nll, kim, expected):
+    tuned, random = fbpc(recipe="tuned"), Cell("table1", "random", 10, None)
+    found = {tuned: made(tuned, accuracy, nll, kim), random: made(random, 30.5)}
+    table = goals_table(found, CIFAR10).markdown()
+    row = line_of(table, "FBPC, 10 a class, recipe `tuned`", "63.00 / 1.15")
+    assert f"** | {expected} |" in row
+    assert "** | met |" in line_of(table, "Random, 10 a class", "30.48")
+    assert line_of(table, "BPC-fKL, 1 a class, recipe `paper`", "32.50").endswith("– | – |")
+    assert goals_table(found, Scope("cifar10", 5000)) is None
+
+
+def test_order_of_the_methods_is_a_goal():
+    cells = compared("tuned", 10, "cifar10")
+    found = {cell: made(cell, 40.0 + number) for number, cell in enumerate(cells)}
+
+    def row() -> str:
+        table = goals_table(found, CIFAR10).markdown()
+        order = "Random < BPC-rKL < BPC-fKL < FBPC"
+        return line_of(table, f"order of the methods, 10 a class, recipe `tuned`{updates}", order)
+
+    updates = ", BPC-rKL and BPC-fKL with 1,000 of 5,000 updates"
+
+    assert row().endswith("| 40.0, 41.0, 42.0, 43.0 | met | 37.0, 38.0, 39.0, 40.0 | met |")
+    found[cells[1]] = made(cells[1], 42.5)
+    assert row().endswith("| 40.0, 42.5, 42.0, 43.0 | missed | 37.0, 39.5, 39.0, 40.0 | missed |")
+    del found[cells[1]]
+    updates = ", BPC-fKL with 1,000 of 5,000 updates"
+    assert row().endswith("| – | – | – | – |")
+
+
+def test_order_at_one_image_a_class_is_no_goal():
+    cells = compared("tuned", 1, "cifar10")
+    found = {cell: made(cell, 40.0 - number) for number, cell in enumerate(cells)}
+    table = goals_table(found, CIFAR10).markdown()
+    order = "none (the paper's: Random < BPC-rKL < BPC-fKL < FBPC)"
+    updates = "BPC-rKL and BPC-fKL with 1,000 of 5,000 updates"
+    row = line_of(table, f"order of the methods, 1 a class, recipe `tuned`, {updates}", order)
+    assert row.endswith("| 40.0, 39.0, 38.0, 37.0 | not so | 37.0, 36.0, 35.0, 34.0 | not so |")

@@ -1,0 +1,69 @@
+"""The tables of docs/methods.md, from the options' own fields and the recipes."""
+
+from dataclasses import fields
+from typing import Any
+
+from pseudocoreset.distillation import DistillOptions
+from pseudocoreset.engine.options import Options, default_of, limits_of
+from pseudocoreset.methods import METHODS
+from pseudocoreset.posterior import PROTOCOLS, SAMPLERS
+from pseudocoreset.recipes import recipe_for
+from pseudocoreset.reproduce.text_table import TextTable
+
+SIZES = (1, 10, 50)
+DATA = "cifar10"
+
+
+def method_tables() -> dict[str, str]:
+    """Markdown by the name of its place in the page."""
+    found = {"loop-options": _options(DistillOptions)}
+    for name, kind in METHODS.items():
+        if kind.makes_updates:
+            found[f"method-{name}"] = _with_recipes(name, kind)
+    for name, sampler in SAMPLERS.items():
+        found[f"sampler-{name}"] = _options(sampler)
+    values = [(f"`{name}`", _protocol(dict(changes))) for name, changes in PROTOCOLS.items()]
+    found["protocols"] = TextTable(("protocol", "sets"), [values]).markdown()
+    return found
+
+
+def _protocol(changes: dict[str, Any]) -> str:
+    words = [f"`--{name} {_shown(value)}`" for name, value in changes.items()]
+    return ", ".join(words) or "nothing: the samplers' defaults"
+
+
+def _options(kind: type[Options]) -> str:
+    rows = [
+        (_flag(each.name), _shown(default_of(each)), limits_of(each).help) for each in fields(kind)
+    ]
+    return TextTable(("option", "default", "meaning"), [rows]).markdown()
+
+
+def _with_recipes(method: str, kind: type[Options]) -> str:
+    """The method's options and what the recipes for CIFAR-10 make of them and of the loop's."""
+    helps = {each.name: limits_of(each).help for each in (*fields(DistillOptions), *fields(kind))}
+    paper, tuned = (
+        [recipe_for(DATA, ipc, method, name).values for ipc in SIZES] for name in ("paper", "tuned")
+    )
+    rows = []
+    for name in dict.fromkeys([*paper[0], *(each.name for each in fields(kind))]):
+        defaults = {each.name: default_of(each) for each in fields(kind)}
+        cells = [_sizes([v.get(name, defaults.get(name)) for v in vs]) for vs in (paper, tuned)]
+        same = cells[0] == cells[1]
+        rows.append((_flag(name), cells[0], "the same" if same else cells[1], helps[name]))
+    return TextTable(("option", "`paper`", "`tuned`", "meaning"), [rows]).markdown()
+
+
+def _sizes(values: list[Any]) -> str:
+    words = [_shown(value) for value in values]
+    return words[0] if len(set(words)) == 1 else " · ".join(words)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _flag(name: str) -> str:
+    return f"`--{name.replace('_', '-')}`"

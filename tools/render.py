@@ -1,0 +1,110 @@
+"""Write this repository's own pages from the files under results/.
+
+    python tools/render.py
+
+docs/results.md, the tables of docs/methods.md, docs/speed.md and README.md, and the pictures and
+LaTeX tables in
+results/.
+"""
+
+import argparse
+from os.path import relpath
+from pathlib import Path
+
+from goals import goals_table
+from methods_page import method_tables
+from pseudocoreset.engine.files import write_text
+from pseudocoreset.reproduce import paper
+from pseudocoreset.reproduce.cells import SIZES, TITLES, Cell, Scope, cell_with
+from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
+from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures, picture_path
+from pseudocoreset.reproduce.stored import measured_cells
+from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
+from pseudocoreset.reproduce.text_table import TextTable
+from speed_page import filled, tables
+
+ROOT = Path(__file__).parent.parent
+COMMAND = "`python tools/render.py`"
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()  # there are no options
+    for scope in scopes(ROOT / "results"):
+        for line in draw_pictures(ROOT / "results", scope):
+            print(line)
+        draw_chart(ROOT / "results", scope)
+    for path, text in rendered(ROOT).items():
+        write_text(path, text)
+        print(f"{path.relative_to(ROOT)}: written")
+
+
+def rendered(root: Path) -> dict[Path, str]:
+    """All texts that follow from the results of a repository, by their path."""
+    results, page = root / "results", root / "docs" / "results.md"
+    blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
+    texts = {page: repository_page(results, page), **latex_tables(results)}
+    for path in (root / "docs" / "speed.md", root / "docs" / "methods.md", root / "README.md"):
+        texts[path] = filled(path.read_text(encoding="utf-8"), blocks)
+    return texts
+
+
+def repository_page(results: Path, page: Path) -> str:
+    """docs/results.md: with our goals, and what a person says of the figures."""
+    goals = {}
+    for scope in scopes(results):
+        table = goals_table(measured_cells(results, scope, "table1"), scope)
+        if table is not None:
+            goals[scope] = table.markdown()
+    opening, closing = (_text_of(results / name) for name in ("summary.md", "notes.md"))
+    return results_page(
+        results, page, writer=COMMAND, opening=opening, closing=closing, goals=goals
+    )
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+README_METHODS = ("random", "bpc-fkl", "fbpc-isotropic", "fbpc")
+
+
+def readme_table(out: Path) -> str:
+    """Table 1 of CIFAR-10 in short, and a picture."""
+    scope = Scope(paper.DATA)
+    found = measured_cells(out, scope, "table1")
+    text = (
+        "CIFAR-10, ConvNet, by images per class: accuracy % / NLL, and the paper's in brackets.\n\n"
+        f"{headline(found, scope).markdown()}"
+    )
+    picture = picture_path(out, scope, 10)
+    if picture.exists():
+        words = f"CIFAR-10, {picture_title(out, scope, 10)}"
+        text += f"\n![{words}]({relpath(picture, out.parent)})\n"
+    return text
+
+
+def headline(found: Found, scope: Scope) -> TextTable:
+    """A row a method, by its tuned recipe where that was measured."""
+    rows = []
+    for method in README_METHODS:
+        row = [TITLES[method]]
+        for ipc in SIZES:
+            recipes = ("tuned", "paper", None)  # random images have none
+            cells = [cell_with("table1", method, ipc, name, scope.data) for name in recipes]
+            row.append(_short(next((c for c in cells if c in found), cells[1]), found, scope))
+        rows.append(tuple(row))
+    return TextTable(("", *map(str, SIZES)), [rows])
+
+
+def _short(cell: Cell, found: Found, scope: Scope) -> str:
+    ours, theirs = UNKNOWN, paper_scores(cell, scope)
+    if cell in found:
+        accuracy, nll = (found[cell].score(name).mean for name in ("accuracy", "nll"))
+        ours = f"{accuracy:.1f} / {nll:.2f}"
+    if theirs is None:
+        return ours
+    return f"{ours} ({theirs.accuracy.mean:.1f} / {theirs.nll.mean:.2f})"
+
+
+if __name__ == "__main__":
+    main()
