@@ -1,11 +1,14 @@
 """How the modules stand to each other."""
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import pseudocoreset as pc
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "pseudocoreset").rglob("*.py"))
@@ -44,3 +47,24 @@ def test_help_of_a_command_does_not_import_what_it_does_not_need(command):
         "assert not {'matplotlib', 'tensorboard', 'torch._dynamo'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program, command], check=True, capture_output=True)
+
+
+def public_functions():
+    """Functions and methods with their docstrings; an override may leave them to its base."""
+    for name in pc.__all__:
+        found = getattr(pc, name)
+        if inspect.isfunction(found) and name != "sample_posterior":
+            yield name, found, inspect.getdoc(found)
+        elif inspect.isclass(found) and found.__module__.startswith("pseudocoreset"):
+            for own, member in vars(found).items():
+                function = member.__func__ if isinstance(member, staticmethod) else member
+                if inspect.isfunction(function) and not own.startswith("_"):
+                    documented = [inspect.getdoc(getattr(c, own, None)) for c in found.__mro__]
+                    yield f"{name}.{own}", function, "\n".join(filter(None, documented))
+
+
+@pytest.mark.parametrize(("name", "function", "documented"), list(public_functions()))
+def test_public_docstring_explains_every_argument(name, function, documented):
+    arguments = [a for a in inspect.signature(function).parameters if a not in ("self", "cls")]
+    missing = [a for a in arguments if not re.search(rf"^\s*{a}: ", documented, re.MULTILINE)]
+    assert not missing, name

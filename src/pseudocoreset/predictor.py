@@ -30,6 +30,8 @@ class Predictor:
         most = CPU_BATCH if net.by_image and inputs.device.type == "cpu" else TEST_BATCH
         size = min(most, len(inputs))
         self._batches = [inputs[first : first + size] for first in range(0, len(inputs), size)]
+        # To capture a step costs as much as some of them: not for a few points.
+        self._captures = len(inputs) >= TEST_BATCH or inputs.device.type == "cpu"
         self._loop = Loop(self._step, torch.Generator(inputs.device))  # from which nothing is drawn
 
     @torch.no_grad()
@@ -41,7 +43,7 @@ class Predictor:
         self._loop.load({**weights._asdict(), "outputs": zeros})
         found = []
         for batch in self._batches:
-            if len(batch) < whole:
+            if len(batch) < whole or not self._captures:
                 found.append(self._outputs(weights, batch))
                 continue
             self._loop.load({"inputs": batch})

@@ -101,7 +101,16 @@ def run(arguments: Arguments) -> None:
 
 
 def _random_coreset(data: Data, ipc: int, net: str | None = None) -> Pseudocoreset:
-    return distill(data, method="random", ipc=ipc, net=net, device="cpu", progress=False)
+    noise = 1.0 if data.task == "regression" else None
+    return distill(
+        data,
+        method="random",
+        ipc=ipc,
+        target_noise=noise,
+        net=net,
+        device="cpu",
+        progress=False,
+    )
 
 
 def _with_page(planned: Plan, coreset: Pseudocoreset) -> Plan:
@@ -128,6 +137,8 @@ def _plan_experts(arguments: Arguments, data: Data) -> Callable[[], Plan]:
 
 
 def _plan_distill(arguments: Arguments, data: Data) -> Callable[[], Plan]:
+    if data.task == "regression" and not arguments.has("experts"):  # whose noise is not known yet
+        arguments = replace(arguments, values={"target_noise": 1.0, **arguments.values})
     job, stores, nets = distill_command.job_of(arguments, data)
     device = arguments.pick(CommonOptions).device
 

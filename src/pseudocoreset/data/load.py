@@ -9,10 +9,10 @@ from pseudocoreset.data.dataset import Data, Task, check_task
 from pseudocoreset.data.digits import read_digits
 from pseudocoreset.data.folder import read_folder
 from pseudocoreset.data.idx import read_fashion_mnist, read_mnist
-from pseudocoreset.data.nearest import nearest
 from pseudocoreset.data.npz import read_npz
 from pseudocoreset.data.table import read_breast_cancer, read_diabetes, read_table
 from pseudocoreset.data.tiny_imagenet import read_tiny_imagenet
+from pseudocoreset.engine.text import nearest
 from pseudocoreset.errors import UserError
 
 # What stands before the colon: a reader of arrays, or of many image files, which reports progress.

@@ -10,8 +10,8 @@ from pseudocoreset.data.assemble import make_table_data
 from pseudocoreset.data.columns import Cells, Column, canonical, numbers_of, read_csv
 from pseudocoreset.data.content_split import choose_test, digest_of
 from pseudocoreset.data.dataset import Data, Split, Task
-from pseudocoreset.data.nearest import did_you_mean
 from pseudocoreset.data.targets import guess_task, name_classes, number_classes, sort_classes
+from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
 
 
@@ -38,7 +38,8 @@ def read_table(
     target = names[-1] if target is None else target
     if target not in names:
         raise UserError(
-            f"`target` is {target!r}, which is no column of {path}; {did_you_mean(target, names)}",
+            f"`target` {printable(target)} is no column of {path}{did_you_mean(target, names)}: give "
+            f"{printable(', '.join(names))}.",
             "target",
         )
     for column_name in names:

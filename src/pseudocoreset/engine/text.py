@@ -33,8 +33,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant, if one is near."""
-    found = get_close_matches(word[:LONGEST].lower(), list(known), n=1)
-    return found[0] if found else None
+    by_lower = {name.lower(): name for name in known}
+    found = get_close_matches(word[:LONGEST].lower(), list(by_lower), n=1)
+    return by_lower[found[0]] if found else None
 
 
 def _escaped(character: str) -> str:

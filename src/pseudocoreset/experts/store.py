@@ -86,7 +86,11 @@ class ExpertStore:
         return f"ExpertStore({str(self.path)!r}, {len(self)} × {kept.net} on {kept.data})"
 
     def first(self, num: int) -> "ExpertStore":
-        """The same store as if it held no more than so many trajectories."""
+        """The same store as if it held no more than so many trajectories.
+
+        Args:
+            num: how many
+        """
         source, trust = self._net_source, self._trust_code
         return ExpertStore(self.path, self.identity, num, net_source=source, trust_code=trust)
 
@@ -146,6 +150,11 @@ class ExpertStore:
 
         One without a trajectory (the learning rate was too large, say) is begun anew, unless a
         process is at work on its first.
+
+        Args:
+            path: the store's folder
+            identity: what all its trajectories share
+            net_source: digest of the source of a person's own network
         """
         path = Path(path)
         store = ExpertStore(path, identity, net_source=net_source)
@@ -206,11 +215,19 @@ class ExpertStore:
         return sorted(self.path.glob("trajectory-*.safetensors"))[: self._num]
 
     def trajectory_path(self, number: int) -> Path:
-        """Where trajectory `number` is or will be."""
+        """Where trajectory `number` is or will be.
+
+        Args:
+            number: the number of the trajectory
+        """
         return self.path / f"trajectory-{number:04d}.safetensors"
 
     def is_whole(self, number: int) -> bool:
-        """Whether trajectory `number` is there and can be read; another store's is refused."""
+        """Whether trajectory `number` is there and can be read; another store's is refused.
+
+        Args:
+            number: the number of the trajectory
+        """
         path = self.trajectory_path(number)
         try:
             metadata = self.describe(path)
@@ -221,7 +238,11 @@ class ExpertStore:
         return True
 
     def refuse_other_net(self, trajectory: Path) -> None:
-        """Refuse weights that do not fit the network, as when a person has changed their own."""
+        """Refuse weights that do not fit the network, as when a person has changed their own.
+
+        Args:
+            trajectory: a trajectory's file
+        """
         with open_tensors(trajectory, TRAJECTORY) as (tensors, _):
             shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
         sizes = shapes["params"][1], shapes.get("buffers", (0, 0))[1]
@@ -255,6 +276,9 @@ class ExpertStore:
         """Share these trajectories out among the processes that fill the store.
 
         Within a process, share what this gives: its locks are the process's own.
+
+        Args:
+            numbers: the trajectories to be made
         """
         with self._lock() as lock:
             self._refuse_another(ExpertStore.open(self.path))  # begun anew since it was opened
@@ -270,7 +294,14 @@ class ExpertStore:
     def write(
         self, number: int, snapshots: list[Weights], figures: Mapping[str, Any], net: Net
     ) -> None:
-        """Store one trajectory, whole or not at all."""
+        """Store one trajectory, whole or not at all.
+
+        Args:
+            number: the number of the trajectory
+            snapshots: the weights after each epoch that is kept
+            figures: what to keep in the metadata
+            net: the network
+        """
         dtype = torch.float16 if self.identity.half else torch.float32
         tensors = {"params": torch.stack([s.params for s in snapshots]).to(dtype)}
         if net.num_buffers:
@@ -286,12 +317,22 @@ class ExpertStore:
         self.__dict__.pop("trajectories", None)
 
     def describe(self, path: Path) -> dict[str, Any]:
-        """A trajectory's metadata: its number and how its training went."""
+        """A trajectory's metadata: its number and how its training went.
+
+        Args:
+            path: a trajectory's file
+        """
         with open_tensors(path, TRAJECTORY) as (_, metadata):
             return metadata
 
     def snapshot(self, trajectory: Path, epoch: int, device: torch.device) -> Weights:
-        """The weights after `epoch` epochs; reads them and nothing else of the file."""
+        """The weights after `epoch` epochs; reads them and nothing else of the file.
+
+        Args:
+            trajectory: a trajectory's file
+            epoch: the epoch; 0 is the init
+            device: where to put the weights
+        """
         self.require(epoch, epoch)
         row = epoch - self.first_epoch
         with open_tensors(trajectory, TRAJECTORY) as (tensors, metadata):
@@ -309,14 +350,26 @@ class ExpertStore:
     def draw(
         self, from_epoch: int, rng: Rng, device: torch.device, to_epoch: int | None = None
     ) -> Weights:
-        """A snapshot drawn from all trajectories, from one epoch on to another, or to the last."""
+        """A snapshot drawn from all trajectories, from one epoch on to another, or to the last.
+
+        Args:
+            from_epoch: the first epoch
+            rng: source of the choice
+            device: where to put the weights
+            to_epoch: the last epoch; None for the last there is
+        """
         trajectory = self.trajectories[rng.choose(len(self))]
         last = self.last_epoch if to_epoch is None else to_epoch
         epoch = from_epoch + rng.choose(last - from_epoch + 1)
         return self.snapshot(trajectory, epoch, device)
 
     def require(self, first: int, last: int) -> None:
-        """Refuse, by name, a store that lacks some of the epochs from `first` to `last`."""
+        """Refuse, by name, a store that lacks some of the epochs from `first` to `last`.
+
+        Args:
+            first: the first epoch that is needed
+            last: the last epoch that is needed
+        """
         if not self.trajectories:
             raise UserError(
                 f"{self.path} holds no whole trajectory yet: run `pseudocoreset experts` again.",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pseudocoreset.engine.plugins import described, imported, is_plugin_name
-from pseudocoreset.engine.text import did_you_mean, printable
+from pseudocoreset.engine.classes import class_named, name_of_class
+from pseudocoreset.engine.plugins import described
 from pseudocoreset.errors import UserError
 from pseudocoreset.methods.base import Context, Divergence, Estimate, Method, Points
 from pseudocoreset.methods.bpc_fkl import BPCForwardKL
@@ -53,28 +53,12 @@ def method_class(
         source: the file that named it, if a file did
         trust_code: run code that a file names
     """
-    if name in METHODS:
-        return METHODS[name]
-    if not is_plugin_name(name):
-        raise UserError(
-            f"`method` {printable(name)} is not known{did_you_mean(name, METHODS)}: give "
-            f"{', '.join(METHODS)}, or your own as package.module:Class.",
-            "method",
-        )
-    found = imported(name, "method", source=source, trust_code=trust_code)
-    if not (isinstance(found, type) and issubclass(found, Method)):
-        raise UserError(
-            f"{name} is no method: let it be a frozen dataclass that derives from "
-            "pseudocoreset.Method.",
-            "method",
-        )
-    return found
+    return class_named(name, "method", METHODS, Method, source=source, trust_code=trust_code)
 
 
 def method_name(method: Method) -> str:
     """What files and the command line call a method."""
-    kind = type(method)
-    return kind.name or f"{kind.__module__}:{kind.__qualname__}"
+    return name_of_class(method, method.name)
 
 
 def prepare(method: Method, contexts: Sequence[Context]) -> Divergence:

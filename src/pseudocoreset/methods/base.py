@@ -68,7 +68,11 @@ class Context:
         return self.real.split.inputs.device
 
     def batch_of(self, size: int) -> int | None:
-        """Points that a step takes of a coreset of this size; None for all."""
+        """Points that a step takes of a coreset of this size; None for all.
+
+        Args:
+            size: points of the coreset
+        """
         return self.batch if self.batch < size else None
 
 
@@ -87,9 +91,18 @@ class Method(Options):
     """Whether a recipe's `lr_images` is for the sum over the images that an update moves."""
 
     def prepare(self, context: Context) -> Divergence:
-        """What gives the gradient of each update, for one network."""
+        """What gives the gradient of each update, for one network.
+
+        Args:
+            context: a network, its experts and the data
+        """
         raise NotImplementedError
 
     def within(self, last_epoch: int, given: frozenset[str]) -> Self:  # noqa: ARG002
-        """The same options, fitted to experts of so many epochs where they were not given."""
+        """The same options, fitted to experts of so many epochs where they were not given.
+
+        Args:
+            last_epoch: the experts' last epoch
+            given: the options that a person gave
+        """
         return self

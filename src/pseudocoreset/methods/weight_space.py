@@ -80,7 +80,11 @@ class WeightSpace(Method):
         return _WeightSpaceDivergence(self, context)
 
     def begin(self, context: Context) -> State:  # noqa: ARG002
-        """What is kept between updates, before the first."""
+        """What is kept between updates, before the first.
+
+        Args:
+            context: a network, its experts and the data
+        """
         return {}
 
 

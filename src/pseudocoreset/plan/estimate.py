@@ -89,7 +89,7 @@ def plan_experts(
         device=device_name(place),
         notes=[
             f"disk: {settings.num} experts × {kept} snapshots × {snapshot / 2**20:.2f} MiB; "
-            "`half` and a later `from_epoch` keep less",
+            "half precision, or a later first epoch, keeps less",
             f"an epoch is {short.steps} steps, of which {many} were measured each time",
         ],
     )
@@ -188,7 +188,7 @@ def plan_distill(
             ]
             given = []
             job = replace(job, options=replace(options, lr_images=FROZEN, labels="hard"))
-            notes.append("no `experts`: random weights took their place and images stood still")
+            notes.append("without experts: random weights took their place and images stood still")
         with suppress(Enough):
             out = Path(folder, "run")
             run(job, data, stores, nets=given, out=out, device=device, progress=watch)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pseudocoreset.engine.plugins import imported, is_plugin_name
-from pseudocoreset.engine.text import did_you_mean, printable
+from pseudocoreset.engine.classes import class_named, name_of_class
+from pseudocoreset.engine.text import did_you_mean
 from pseudocoreset.errors import UserError
 from pseudocoreset.posterior.ensemble import Ensemble
 from pseudocoreset.posterior.sampler import Sampler
@@ -36,28 +36,12 @@ def sampler_class(
         source: the file that named it, if a file did
         trust_code: run code that a file names
     """
-    if name in SAMPLERS:
-        return SAMPLERS[name]
-    if not is_plugin_name(name):
-        raise UserError(
-            f"`sampler` {printable(name)} is not known{did_you_mean(name, SAMPLERS)}: give "
-            f"{', '.join(SAMPLERS)}, or your own as package.module:Class.",
-            "sampler",
-        )
-    found = imported(name, "sampler", source=source, trust_code=trust_code)
-    if not (isinstance(found, type) and issubclass(found, Sampler)):
-        raise UserError(
-            f"{name} is no sampler: let it be a frozen dataclass that derives from "
-            "pseudocoreset.Sampler.",
-            "sampler",
-        )
-    return found
+    return class_named(name, "sampler", SAMPLERS, Sampler, source=source, trust_code=trust_code)
 
 
 def sampler_name(sampler: Sampler) -> str:
     """What files and the command line call a sampler."""
-    kind = type(sampler)
-    return kind.name or f"{kind.__module__}:{kind.__qualname__}"
+    return name_of_class(sampler, sampler.name)
 
 
 def named_sampler(protocol: str, sampler: Sampler | None = None) -> Sampler:

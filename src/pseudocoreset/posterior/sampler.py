@@ -54,11 +54,19 @@ class Sampler(Options):
             )
 
     def temperature_for(self, points: int) -> float:  # noqa: ARG002
-        """T for a coreset of so many points."""
+        """T for a coreset of so many points.
+
+        Args:
+            points: points that networks see (m)
+        """
         return 0.0
 
     def decay(self, count: float) -> float:
-        """λ for so many counted points."""
+        """λ for so many counted points.
+
+        Args:
+            count: points that the potential counts, weight·m
+        """
         return self.prior / count
 
     def rule(self, points: int, weight: float) -> Rule:

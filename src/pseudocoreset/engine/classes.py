@@ -1,0 +1,60 @@
+"""Methods and samplers by name: ours, or a person's own as `package.module:Class`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from pseudocoreset.engine.options import Options
+from pseudocoreset.engine.plugins import imported, is_plugin_name
+from pseudocoreset.engine.text import did_you_mean, printable
+from pseudocoreset.errors import UserError
+
+T = TypeVar("T", bound=Options)
+
+
+def class_named(
+    name: str,
+    what: str,
+    known: Mapping[str, type[T]],
+    base: type[T],
+    *,
+    source: Path | str | None = None,
+    trust_code: bool = False,
+) -> type[T]:
+    """The class of this name.
+
+    Args:
+        name: one of `known`, or `package.module:Class`
+        what: "method" or "sampler"; errors name it as the parameter
+        known: our own classes by name
+        base: what a person's own must derive from
+        source: the file that named it, if a file did
+        trust_code: run code that a file names
+    """
+    if name in known:
+        return known[name]
+    if not is_plugin_name(name):
+        raise UserError(
+            f"`{what}` {printable(name)} is not known{did_you_mean(name, known)}: give "
+            f"{', '.join(known)}, or your own as package.module:Class.",
+            what,
+        )
+    found = imported(name, what, source=source, trust_code=trust_code)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise UserError(
+            f"{name} is no {what}: let it be a frozen dataclass that derives from "
+            f"pseudocoreset.{base.__name__}.",
+            what,
+        )
+    return found
+
+
+def name_of_class(options: Options, own_name: str) -> str:
+    """What files and the command line call a method or a sampler.
+
+    Args:
+        options: the method or sampler
+        own_name: its name among ours; empty for a person's own
+    """
+    kind = type(options)
+    return own_name or f"{kind.__module__}:{kind.__qualname__}"
