@@ -198,7 +198,7 @@ class PlainUpdates:
     def _second_stream(self, rng: Rng) -> Rng:
         """What the steps on real images draw from, which may run at the same time."""
         if self._streams is None or self._streams[0] is not rng:
-            self._streams = (rng, rng.beside())
+            self._streams = (rng, rng.side())
         return self._streams[1]
 
     def _train_to_map(self, coreset: Points, rng: Rng, steps: int) -> None:

@@ -62,7 +62,7 @@ def test_choices_are_uniform_and_leave_the_device_stream_alone() -> None:
 
 def test_streams_beside_follow_the_seed_and_are_unrelated() -> None:
     rng = Rng(CPU, 5, "update", 1)
-    one, two = rng.beside(), rng.beside()
+    one, two = rng.side(), rng.side()
     all_three = (rng, one, two)
     first = [numbers(r.device) for r in all_three]
     assert all(not torch.equal(a, b) for i, a in enumerate(first) for b in first[:i])
@@ -70,5 +70,5 @@ def test_streams_beside_follow_the_seed_and_are_unrelated() -> None:
     assert all(not torch.equal(numbers(r.device), a) for r, a in zip(all_three, first, strict=True))
     rng.reseed(5, "update", 1)
     assert all(torch.equal(numbers(r.device), a) for r, a in zip(all_three, first, strict=True))
-    later = Rng(CPU, 5, "update", 1).beside()  # as in a run that goes on
+    later = Rng(CPU, 5, "update", 1).side()  # as in a run that goes on
     assert torch.equal(numbers(later.device), first[1])

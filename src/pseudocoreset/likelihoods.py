@@ -49,12 +49,24 @@ class Prediction:
         """The most probable class of each point."""
         return self.probs.argmax(1)
 
+    def to(self, device: torch.device) -> "Prediction":
+        """The same on another device.
+
+        Args:
+            device: the device
+        """
+        return replace(self, **_moved(self, device))
+
     def __len__(self) -> int:
         """The number of points."""
         return len(self.probs)
 
     def __repr__(self) -> str:
         return f"Prediction({self.probs.shape[0]} points, {self.probs.shape[1]} classes)"
+
+
+def _moved(prediction: Any, device: torch.device) -> dict[str, Tensor]:
+    return {k: v.to(device) for k, v in vars(prediction).items() if isinstance(v, Tensor)}
 
 
 @runtime_checkable
@@ -102,6 +114,14 @@ class RegressionPrediction:
             epistemic_std=self.epistemic_std * std,
             samples=None if self.samples is None else self.samples * std + mean,
         )
+
+    def to(self, device: torch.device) -> "RegressionPrediction":
+        """The same on another device.
+
+        Args:
+            device: the device
+        """
+        return replace(self, **_moved(self, device))
 
     def __len__(self) -> int:
         """The number of points."""

@@ -128,7 +128,7 @@ def slow_update(
     if not isinstance(method, FBPC):
         psi_x = psi_u = torch.ones(len(chosen), context.net.outputs, dtype=dtype)
     else:
-        beside = rng.beside()
+        beside = rng.side()
         batches = _real_batches(method, context, dtype, beside)
         psi_x = _variance(context, x, points, method.lr_x, batches, beside)
         order = torch.randperm(size, generator=generator) if in_batches else None

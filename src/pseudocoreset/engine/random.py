@@ -24,7 +24,7 @@ class Rng:
     def __init__(self, device: torch.device, seed: int, *purpose: object) -> None:
         self.device = torch.Generator(device)
         self.host = torch.Generator()
-        self._beside: list[Rng] = []
+        self._side: list[Rng] = []
         self.reseed(seed, *purpose)
 
     def reseed(self, seed: int, *purpose: object) -> None:
@@ -32,14 +32,14 @@ class Rng:
         self.device.manual_seed(seed_for(seed, *purpose, "device"))
         self.host.manual_seed(seed_for(seed, *purpose, "host"))
         self._now = (seed, purpose)
-        for number, other in enumerate(self._beside):
+        for number, other in enumerate(self._side):
             other.reseed(seed, *purpose, "beside", number)
 
-    def beside(self) -> "Rng":
-        """Streams for work beside, which start anew whenever these do."""
+    def side(self) -> "Rng":
+        """Streams for work on the side, which start anew whenever these do."""
         seed, purpose = self._now
-        other = Rng(self.device.device, seed, *purpose, "beside", len(self._beside))
-        self._beside.append(other)
+        other = Rng(self.device.device, seed, *purpose, "beside", len(self._side))
+        self._side.append(other)
         return other
 
     def choose(self, number: int) -> int:

@@ -1,4 +1,4 @@
-"""Work beside other work."""
+"""Work on the side of other work."""
 
 from collections import defaultdict
 from types import TracebackType
@@ -14,13 +14,13 @@ use: two lines of work would then share one, and with it what must not be shared
 class SideStream:
     """A line of work of its own: a stream on CUDA; work done in turn on a CPU, or if not `apart`.
 
-        with beside:
+        with side:
             begun here, after all that was begun before
         other work
-        beside.wait()
+        side.wait()
 
     Small steps leave most of a GPU idle, and two loops side by side fill it better. What runs
-    beside must draw from a generator of its own.
+    on the side must draw from a generator of its own.
     """
 
     def __init__(self, device: torch.device, *, apart: bool = True) -> None:
@@ -47,6 +47,6 @@ class SideStream:
             self._context.__exit__(kind, error, trace)
 
     def wait(self) -> None:
-        """What is begun from now on waits for all that was begun beside."""
+        """What is begun from now on waits for all that was begun on the side."""
         if self._stream is not None:
             torch.cuda.current_stream().wait_stream(self._stream)

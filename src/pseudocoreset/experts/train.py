@@ -222,7 +222,7 @@ class _Lane:
         self._likelihood = training_likelihood(data)
         self._reserved_before = _reserved(device)
         self._rng = Rng(device, identity.seed)
-        self._beside = SideStream(device)
+        self._side = SideStream(device)
         self._training = Training(
             net,
             SGD(identity.lr),
@@ -249,7 +249,7 @@ class _Lane:
 
     def wait(self) -> None:
         """What is begun from now on waits for what this lane has begun."""
-        self._beside.wait()
+        self._side.wait()
 
     def _train_one(self, number: int, task: Task) -> Iterator[bool]:
         """One trajectory: its snapshots, and the mean training loss of each epoch.
@@ -258,7 +258,7 @@ class _Lane:
         to the next.
         """
         identity, training, generator = self._store.identity, self._training, self._rng.device
-        with self._beside:
+        with self._side:
             self._rng.reseed(identity.seed, "expert", number)
             training.start(self._net.init(generator))
         snapshots: list[Weights] = []
@@ -267,13 +267,13 @@ class _Lane:
         steps = len(members) // identity.batch
         for epoch in range(identity.epochs + 1):
             if epoch:
-                with self._beside:
+                with self._side:
                     device = generator.device
                     order = torch.randperm(len(members), generator=generator, device=device)
                     training.set_order(order if left_out is None else members[order])
                     training.run(steps)
                 yield True
-            self._beside.wait()
+            self._side.wait()
             if epoch:
                 losses.append(training.take("loss_sum") / steps)
                 figure = training.take("figure_sum") / steps

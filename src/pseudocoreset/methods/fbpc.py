@@ -130,11 +130,11 @@ class _FBPCDivergence:
             unit = batch.inputs.new_ones((len(batch.inputs), self._context.net.outputs))
             variance_x, variance_u = unit, unit
         else:
-            with inner.beside:
+            with inner.side:
                 variance_x = inner.variance_on_real_data(theta_x, batch.inputs)
             solution = inner.solver.solve(coreset)
             variance_u = inner.variance_on_coreset(solution.weights, batch.inputs, coreset)
-            inner.beside.wait()
+            inner.side.wait()
         theta_u = solution.weights
         found = inner.estimate(batch, draws, (theta_x, variance_x), (theta_u, variance_u))
         info = {
@@ -175,14 +175,14 @@ class _Inner:
         batch = context.batch_of(size)
         self._batch = batch
         self.solver = MapSolver(method, context, batch, rng)
-        self.beside = SideStream(context.device, apart=not context.net.draws)
-        self._rng_beside = rng.beside()
+        self.side = SideStream(context.device, apart=not context.net.draws)
+        self._side_rng = rng.side()
         self.has_covariance = isinstance(method, FBPC)
         if isinstance(method, FBPC):
             steps, real = method.covariance_steps, method.real_batch
             self._needed = steps * real
             self._on_real = OutputVariance(
-                context, context.real, method.lr_x, steps, real, self._rng_beside
+                context, context.real, method.lr_x, steps, real, self._side_rng
             )
             self._on_coreset = OutputVariance(
                 context, coreset_points, method.lr_u, steps, batch, rng
@@ -206,7 +206,7 @@ class _Inner:
         order = torch.randint(
             len(self._context.real.split),
             (self._needed,),
-            generator=self._rng_beside.device,
+            generator=self._side_rng.device,
             device=self._context.device,
         )
         return self._on_real.along(theta, points, {}, order)

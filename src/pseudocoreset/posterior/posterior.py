@@ -97,7 +97,7 @@ class Posterior:
         samples: bool = False,
         device: DeviceLike = "auto",
     ) -> Prediction | RegressionPrediction:
-        """Predictions and their uncertainty.
+        """Predictions and their uncertainty, on the device of `x`.
 
         Args:
             x: images as bytes (a tensor or an array), PIL images, or paths of image files, folders
@@ -117,7 +117,7 @@ class Posterior:
         found = self.likelihood.predict(outputs, keep_samples=samples)
         if isinstance(found, RegressionPrediction) and self.target_scaling is not None:
             found = found.unscaled(self.target_scaling)
-        return found
+        return found.to(x.device if isinstance(x, Tensor) else torch.device("cpu"))
 
     __call__ = predict
 
