@@ -189,7 +189,7 @@ def _targets(values: Array, parameter: str, class_names: Sequence[str], as_place
     found = name_classes(values.tolist())
     if as_places and values.dtype.kind in "iu":
         inside = (values >= 0) & (values < len(class_names))
-        places = np.where(inside, values, -1).astype(np.int64)
+        places = np.where(inside, values.astype(np.int64), -1)
     else:
         places = number_classes(found, class_names)
     wrong = np.flatnonzero(places < 0)
