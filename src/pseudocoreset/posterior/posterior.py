@@ -227,14 +227,14 @@ def _details(content: Any) -> dict[str, Any]:
         "seed": int,
         "coreset": str,
     }
-    good = isinstance(content, dict) and all(isinstance(content[k], v) for k, v in kinds.items())
-    numbers = (int, float)
-    if not good or not all(isinstance(t, numbers) for t in content["kinetic_temperature"]):
+    if not isinstance(content, dict):
+        raise TypeError("its details are damaged")
+    good = all(isinstance(content[name], kind) for name, kind in kinds.items())
+    good = good and all(isinstance(t, int | float) for t in content["kinetic_temperature"])
+    if not good or not isinstance(content.get("coreset_points", {}), dict):
         raise TypeError("its details are damaged")
     if content.get("coreset_provenance") is not None:
         Provenance.from_json(content["coreset_provenance"])
-    if not isinstance(content.get("coreset_points", {}), dict):
-        raise TypeError("its details are damaged")
     return content
 
 
