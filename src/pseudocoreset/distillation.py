@@ -416,13 +416,12 @@ def _check_stores(stores: Sequence[ExpertStore], data: Data) -> None:
         if store.identity.fingerprint != data.fingerprint:
             there, holdout = store.identity, 0 if data.holdout is None else len(data.holdout)
             raise UserError(
-                f"{store.path} holds experts of other data: of {there.data} with `holdout` "
+                f"{store.path} holds experts of other data: of {printable(there.data)}, `holdout` "
                 f"{there.holdout} and inputs of {_times(there.input_shape)}, not of {data.name} "
                 f"with `holdout` {holdout} and inputs of {_times(data.input_shape)}.",
                 "experts",
             )
-        for trajectory in store.trajectories[:1]:
-            store.refuse_other_net(trajectory)
+        store.refuse_damaged()
 
 
 def _times(shape: Sequence[int]) -> str:

@@ -17,13 +17,13 @@ from pseudocoreset.engine.files import (
     writing,
 )
 from pseudocoreset.engine.loop import State
+from pseudocoreset.engine.options import LARGEST
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 CHECKPOINT = "a checkpoint"
 MOST_VALUES = 100_000
 """More values than these no configuration has; YAML can name a few so often that they are more."""
-LARGEST = 10**100
 LOUD_SHARE = 0.01
 """More updates than this that missed γ are a reason not to trust the coreset."""
 
@@ -80,7 +80,7 @@ class RunFolder:
                         "give another `out`, or the experts it was begun with",
                     )
                 raise OtherRunError(
-                    f"{path} holds a run with {name} {printable(there.get(name))}, not "
+                    f"{path} holds a run with {printable(name)} {printable(there.get(name))}, not "
                     f"{config.get(name)}",
                     "give another `out`, or the settings it was begun with",
                 )
@@ -178,7 +178,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise
     except Exception:  # a value that is not what its tag says can raise nearly anything
         config = None
-    if not isinstance(config, dict) or not _is_plain(config):
+    if not isinstance(config, dict) or not is_plain(config):
         raise UserError(f"{file} can't be read as a run's configuration: begin another run.")
     return with_names_of_today(config)
 
@@ -198,8 +198,12 @@ def with_names_of_today(config: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "form": "pixels", "labels": labels}
 
 
-def _is_plain(config: dict[Any, Any]) -> bool:
-    """Whether it holds texts and numbers only, under names that are texts, and not too many."""
+def is_plain(config: dict[Any, Any]) -> bool:
+    """Whether it holds texts and numbers only, under names that are texts, and not too many.
+
+    Args:
+        config: what a YAML file says
+    """
     left: list[Any] = [config]
     for _ in range(MOST_VALUES):
         if not left:

@@ -107,6 +107,34 @@ def test_config_file_that_is_no_utf8_is_one_sentence(tmp_path, capsys):
     assert capsys.readouterr().err.count("options.yaml") == 1
 
 
+@pytest.mark.parametrize("value", ["!!timestamp x", "!!bool x", "!!int ''", "1" * 400])
+def test_config_and_recipe_that_yaml_cannot_tell_are_one_sentence(tmp_path, value, capsys):
+    (tmp_path / "config.yaml").write_text(f"ipc: {value}\n")
+    (tmp_path / "recipe.yaml").write_text(f"best: {{fbpc: {{batch: {value}}}}}\n")
+    for name in ("config", "recipe"):
+        path = str(tmp_path / f"{name}.yaml")
+        words = ["--data", "digits", "--out", str(tmp_path / "run"), f"--{name}", path]
+        assert main(["distill", *words]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_that_are_too_long_are_one_sentence(tmp_path, capsys):
+    assert main(["info", "x" * 300]) == 2
+    distill(DATA, method="random", ipc=1, out=tmp_path / "run", device="cpu", progress=False)
+    for command in (["sample"], ["export", "--to", "png"]):
+        assert main([*command, str(tmp_path / "run"), "--out", str(tmp_path / ("x" * 300))]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_sample_does_not_overwrite_the_run_it_reads(tmp_path):
+    distill(DATA, method="random", ipc=1, out=tmp_path, device="cpu", progress=False)
+    path = tmp_path / "coreset.safetensors"
+    before = path.read_bytes()
+    assert main(["sample", str(tmp_path), "--out", str(path)]) == 2
+    assert path.read_bytes() == before
+
+
 def test_evaluate_checks_that_scores_can_be_stored(tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     distill(DATA, method="random", ipc=1, net=NET, out=run, device="cpu")

@@ -119,6 +119,17 @@ def test_file_that_names_code_does_not_run_it(evil, command, capsys):
     assert not (evil / "new").exists()
 
 
+@pytest.mark.parametrize("name", ["net", "method"])
+def test_file_cannot_trust_itself(evil, name, capsys):
+    path = evil / f"{name}.yaml"
+    path.write_text(f"{path.read_text()}trust_code: true\n")
+    for command in (["distill", "--out", "new"], ["plan", "distill"]):
+        run(*command, "--data", "npz:bands.npz", "--config", path, code=2)
+        assert "--trust-code" in capsys.readouterr().err
+    assert not (evil / "ran").exists()
+    assert not (evil / "new").exists()
+
+
 @pytest.mark.parametrize("what", ["run/coreset.safetensors", "posterior.safetensors", "experts"])
 def test_info_describes_without_running_code(evil, what, capsys):
     run("info", what)
@@ -160,6 +171,59 @@ def test_names_in_files_are_printed_without_control_characters(evil, capsys):
     captured = capsys.readouterr()
     for text in (captured.out, captured.err):
         assert not {"\x1b", "\r", "\u202e"} & set(text)
+
+
+def damaged(metadata, change):
+    """The metadata without a value, or with another one, at a path of keys."""
+    *keys, last, value = change
+    for key in keys:
+        metadata = metadata[key]
+    if value is None:
+        del metadata[last]
+    else:
+        metadata[last] = value
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("details", "kinetic_temperature", ["x"]),
+        ("details", "temperature", "x"),
+        ("details", "loss_trace", None),
+        ("details", "coreset_provenance", "seed", "x"),
+        ("details", "coreset_points", [1]),
+        ("class_names", ["a"]),
+        ("input_shape", [8]),
+        ("normalisation", "mean", [10**400]),
+    ],
+    ids=lambda change: ".".join(map(str, change[:-1])),
+)
+def test_damaged_posterior_is_one_sentence(evil, change, capsys):
+    np.savez("images.npz", images=np.zeros((2, 8, 8), np.uint8))
+    path = "posterior.safetensors"
+    rewritten(path, lambda m: (m.update(net="convnet:depth=2,width=8"), damaged(m, change)))
+    for command in (["info", path], ["predict", path, "images.npz"]):
+        run(*command, code=2)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert path in line
+
+
+@pytest.mark.parametrize("change", [("digest", None), ("identity", [1]), ("identity", "lr", 9.0)])
+def test_damaged_trajectory_is_refused_before_a_run_begins(tmp_path, change):
+    data = make_data()
+    store = make_store(tmp_path / "experts", data)
+    rewritten(store.trajectories[1], lambda m: damaged(m, change))
+    with pytest.raises(UserError):
+        distill(data, store, "random", ipc=1, out=tmp_path / "new", device="cpu")
+    assert not (tmp_path / "new").exists()
+
+
+def test_index_with_control_characters_is_one_sentence(evil, capsys):
+    for index in ({"format": "\x1b[31m"}, {"format": 2, "identity": {"\x1b[31m\n": 1}}):
+        (evil / "experts" / "index.json").write_text(json.dumps(index))
+        run("info", "experts", code=2)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "\x1b" not in line
 
 
 def test_class_given_in_python_must_be_given_again(evil, tmp_path):

@@ -228,6 +228,16 @@ def test_coreset_made_with_a_holdout_is_of_the_same_data_without_it(data):
     assert refused(coreset, data.hold_out(9), split="holdout") == "holdout"
 
 
+def test_other_points_held_out_than_when_it_was_made_are_refused(data):
+    """Which points are held out follows from their order, which the digests do not tell."""
+    coreset = distill(data.hold_out(6), (), "random", ipc=2, net=NET, **QUIET)
+    train = Split(data.train.inputs.flip(0), data.train.targets.flip(0))
+    for other in (replace(data, train=train).hold_out(6), data.hold_out(6, seed=1)):
+        assert refused(coreset, other, split="holdout") == "holdout"
+        assert same_data(coreset, other)
+        assert not same_data(coreset, other, "holdout")
+
+
 def of_the_first_edition(coreset, **changes):
     """As a file says it that has one fingerprint and no digests."""
     kept = coreset.provenance.as_json()

@@ -13,6 +13,7 @@ import yaml
 from pseudocoreset.engine.options import Options, default_of, limits_of, parsed, type_of
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
+from pseudocoreset.run_folder import is_plain
 
 T = TypeVar("T", bound=Options)
 
@@ -146,6 +147,10 @@ class Parser:
                     raise UserError(f"{path}: {known}")
                 values[name] = parsed(self._owners[name], name, value)
                 from_file[name] = path
+                if name == "trust_code" and values[name]:
+                    raise UserError(
+                        f"{path} can't say `trust_code`, as it is a file: give it yourself.", name
+                    )
         for name, value in given.items():
             if name in self._owners:
                 values[name] = parsed(self._owners[name], name, value)
@@ -239,9 +244,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} can't be read ({error.strerror}).", "config") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is no text in UTF-8.", "config") from None
-    except (ValueError, RecursionError, yaml.YAMLError):
+    except Exception:  # a value that is not what its tag says can raise nearly anything
         content = None
-    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+    if not isinstance(content, dict) or not is_plain(content):
         raise UserError(f"{path} is no configuration: give YAML of `option: value`.", "config")
     if "data_fingerprint" in content:
         nets = content.get("nets")

@@ -100,7 +100,9 @@ def run(arguments: Arguments) -> None:
         write_json(Path(json), contents[0] if len(contents) == 1 else contents)
     if folder is not None:
         coreset = read_coreset(path, data)
-        if same_data(coreset, data):  # the page is of the run's own data
+        if same_data(
+            coreset, data, arguments.pick(EvaluateOptions).split
+        ):  # the page is of the run's own data
             write_json(folder / "evaluation.json", contents[0])
             title = f"Pseudocoreset of {data.name}"
             write_report(folder / "report.html", title, [read_run(folder)])

@@ -108,7 +108,7 @@ def describe_store(store: ExpertStore) -> str:
     }
     for path in store.trajectories[:1]:
         with open_tensors(path, TRAJECTORY) as (tensors, _):
-            rows["parameters"] = f"{tensors.get_slice('params').get_shape()[1]:,}"
+            rows["parameters"] = f"{tensors.get_slice('params').get_shape()[-1]:,}"
     for key, name in (("test_accuracy", "test accuracy"), ("test_rmse", "test RMSE, scaled")):
         known = [f[key] for f in figures if isinstance(f.get(key), float)]
         if known:

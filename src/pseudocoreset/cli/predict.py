@@ -102,11 +102,11 @@ def _line(row: dict[str, Any]) -> str:
     if "mean" in row:
         pairs = zip(row["mean"], row["std"], row["epistemic_std"], strict=True)
         shown = ", ".join(f"{m:.4g} ± {s:.3g} ({e:.3g} from the samples)" for m, s, e in pairs)
-        return f"{row['input']}: {shown}"
+        return f"{printable(row['input'])}: {shown}"
     best = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:3]
     shown = ", ".join(f"{printable(name)} {share:.1%}" for name, share in best)
     return (
-        f"{row['image']}: {shown}; entropy {row['entropy']:.3f} nats, of which "
+        f"{printable(row['image'])}: {shown}; entropy {row['entropy']:.3f} nats, of which "
         f"{row['mutual_information']:.3f} from the samples' disagreement"
     )
 

@@ -9,7 +9,11 @@ from typing import Any
 import yaml
 
 from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
+
+LONGEST_SENTENCE = 2000
+"""Sentences name files and what files hold."""
 
 
 def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:
@@ -50,6 +54,10 @@ def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:
         return 130
     except PermissionError as error:
         return _refused(f"{error.filename} can't be read or written: check its permissions")
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a name that is too long, a full disk
+        return _refused(f"{error.filename} can't be used ({error.strerror}): give another place")
     except SystemExit as error:  # --help
         return int(error.code or 0)
     return 0
@@ -64,12 +72,13 @@ def _run(module: Any, arguments: Arguments) -> None:
 
 
 def _refused(why: str) -> int:
-    print(f"pseudocoreset: {why}.", file=sys.stderr)
+    print(f"pseudocoreset: {printable(why, LONGEST_SENTENCE)}.", file=sys.stderr)
     return 2
 
 
 def _show_warning(message: Warning | str, parser: Parser) -> None:
-    print(f"pseudocoreset: warning: {_with_flags(str(message), parser)}", file=sys.stderr)
+    text = printable(_with_flags(str(message), parser), LONGEST_SENTENCE)
+    print(f"pseudocoreset: warning: {text}", file=sys.stderr)
 
 
 def _with_flags(text: str, parser: Parser) -> str:

@@ -43,9 +43,9 @@ def run(arguments: Arguments) -> None:
     path = Path(arguments.text("coreset"))
     if not own.out:
         raise UserError("`out` must be given: the file to write.", "out")
-    refuse_unwritable_file(own.out, path)
     if (path / "coreset.safetensors").is_file():
         path = path / "coreset.safetensors"
+    refuse_unwritable_file(own.out, path)
     coreset = Pseudocoreset.load(path, trust_code=common.trust_code)
     posterior = sample(
         coreset,

@@ -26,6 +26,8 @@ except ImportError:  # Windows
     fcntl = None
 
 ANY = "a file of pseudocoreset"
+DAMAGED = (*(ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError),)
+"""What can be raised where a file says other things than we write."""
 LEFT_BEHIND_S = 3600
 """A part that nobody wrote to for so long is nobody's."""
 
@@ -180,6 +182,6 @@ def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, A
         raise UserError(f"{path} does not exist: give the path of {what}.") from None
     except UserError:
         raise
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (SafetensorError, OSError, *DAMAGED) as error:
         reason = printable(error)
         raise UserError(f"{path} can't be read as {what} ({reason}): make it again.") from None

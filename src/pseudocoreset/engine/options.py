@@ -19,6 +19,8 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 _KEY = "option"
+LARGEST = 10**100
+"""No whole number that is given is larger."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def _int(value: object) -> int | None:
         number = int(value) if isinstance(value, str | int) else None
     except ValueError:
         return None
-    return number
+    return None if number is None or abs(number) > LARGEST else number
 
 
 def _float(value: object) -> float | None:

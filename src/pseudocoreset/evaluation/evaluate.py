@@ -314,19 +314,26 @@ def _check_provenance(what: Pseudocoreset | Posterior, data: Data, split: str) -
             "points that are held out here: give the same `holdout`.",
             "holdout",
         )
+    if split == "holdout" and made.data_fingerprint != data.fingerprint:
+        raise UserError(  # which are held out follows from their order
+            f"other points of {data.name} are held out than when the coreset was made: give the "
+            "data in the same order, as files under the same names are.",
+            "holdout",
+        )
 
 
-def same_data(what: Pseudocoreset | Posterior, data: Data) -> bool:
+def same_data(what: Pseudocoreset | Posterior, data: Data, split: str = "test") -> bool:
     """Whether the data are known to be those that a coreset was made of.
 
     Args:
         what: a posterior or a coreset
         data: the data set
+        split: `holdout` where the same points must be held out, too
     """
     made = provenance_of(what)
     if made is None:
         return False
-    if made.train_digest:
+    if made.train_digest and split == "test":
         return (made.train_digest, made.test_digest) == (data.train_digest, data.test_digest)
     return made.data_fingerprint == data.fingerprint
 

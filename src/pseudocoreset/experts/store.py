@@ -83,7 +83,8 @@ class ExpertStore:
 
     def __repr__(self) -> str:
         kept = self.identity
-        return f"ExpertStore({str(self.path)!r}, {len(self)} × {kept.net} on {kept.data})"
+        what = f"{printable(kept.net)} on {printable(kept.data)}"
+        return f"ExpertStore({str(self.path)!r}, {len(self)} × {what})"
 
     def first(self, num: int) -> "ExpertStore":
         """The same store as if it held no more than so many trajectories.
@@ -111,8 +112,8 @@ class ExpertStore:
             content = json.loads(index.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 raise UserError(
-                    f"{index} has format {content['format']} and this version reads {FORMAT}: "
-                    "train the experts again."
+                    f"{index} has format {printable(content['format'])} and this version reads "
+                    f"{FORMAT}: train the experts again."
                 )
             identity = StoreIdentity(**content["identity"])
             _check_types(identity)
@@ -126,8 +127,8 @@ class ExpertStore:
             raise
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
-                f"{index} can't be read as an expert store's index ({error}): train the experts "
-                "again into another folder."
+                f"{index} can't be read as an expert store's index ({printable(error)}): train the "
+                "experts again into another folder."
             ) from None
         store = ExpertStore(path, identity, net_source=source, trust_code=trust_code)
         if net is not None:
@@ -202,8 +203,12 @@ class ExpertStore:
     @property
     def fingerprint(self) -> str:
         """A digest of what the store is and of the weights it holds."""
-        held_ones = [(path.name, self.describe(path)["digest"]) for path in self.trajectories]
+        held_ones = [(path.name, self._digest_of(path)) for path in self.trajectories]
         return _digest(json.dumps([self.identity.as_json(), held_ones], sort_keys=True).encode())
+
+    def _digest_of(self, trajectory: Path) -> Any:
+        with open_tensors(trajectory, TRAJECTORY) as (_, metadata):
+            return metadata["digest"]
 
     def __len__(self) -> int:
         """The number of whole trajectories."""
@@ -237,6 +242,12 @@ class ExpertStore:
         self.refuse_other_net(path)
         return True
 
+    def refuse_damaged(self) -> None:
+        """Refuse trajectories of other stores, other networks or other epochs than it says."""
+        for path in self.trajectories:
+            self._refuse_foreign(path, self.describe(path))
+            self.refuse_other_net(path)
+
     def refuse_other_net(self, trajectory: Path) -> None:
         """Refuse weights that do not fit the network, as when a person has changed their own.
 
@@ -245,7 +256,10 @@ class ExpertStore:
         """
         with open_tensors(trajectory, TRAJECTORY) as (tensors, _):
             shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
-        sizes = shapes["params"][1], shapes.get("buffers", (0, 0))[1]
+            sizes = shapes["params"][1], shapes.get("buffers", (0, 0))[1]
+            kept = self.last_epoch - self.first_epoch + 1
+            if any(shape[0] != kept for shape in shapes.values()):
+                raise ValueError(f"it has not {kept} snapshots")
         self._net.refuse_other_weights(trajectory, sizes)
 
     def make_net(self) -> Net:
@@ -289,7 +303,8 @@ class ExpertStore:
 
     def _refuse_foreign(self, trajectory: Path, metadata: Mapping[str, Any]) -> None:
         advice = f"it is not of the store {self.path}, so take it away"
-        self._refuse_other(trajectory, metadata.get("identity", {}), advice)
+        identity = metadata.get("identity")
+        self._refuse_other(trajectory, identity if isinstance(identity, dict) else {}, advice)
 
     def write(
         self, number: int, snapshots: list[Weights], figures: Mapping[str, Any], net: Net

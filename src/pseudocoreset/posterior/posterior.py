@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from pseudocoreset.coreset import Provenance
 from pseudocoreset.data import Column, Scaling
 from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.engine.files import open_tensors, write_tensors
@@ -60,8 +61,8 @@ class Posterior:
 
     def __repr__(self) -> str:
         protocol = self.details["protocol"]
-        chains = protocol.get("chains", 1)
-        of = f"{chains} chain{'s' if chains != 1 else ''} of {printable(protocol.get('sampler'))}"
+        chains = printable(protocol.get("chains", 1))
+        of = f"{chains} chain{'s' if chains != '1' else ''} of {printable(protocol.get('sampler'))}"
         return f"Posterior({len(self)} samples of {printable(self.net)}, {of})"
 
     @property
@@ -193,8 +194,8 @@ class Posterior:
             likelihood, units = metadata.get("likelihood"), metadata.get("target_scaling")
             posterior = Posterior(
                 str(metadata["net"]),
-                tensors.get_tensor("params"),
-                tensors.get_tensor("buffers"),
+                tensors.get_tensor("params").float(),
+                tensors.get_tensor("buffers").float(),
                 class_names=tuple(map(str, metadata["class_names"])),
                 scaling=scaling,
                 input_shape=tuple(map(int, shape)),
@@ -205,8 +206,7 @@ class Posterior:
                 source=Path(path),
                 trust_code=trust_code,
             )
-            if not bool(posterior.params.isfinite().all()) or not len(posterior):
-                raise ValueError("its weights are damaged")
+            _check(posterior)
         if net is not None:
             assert posterior.likelihood is not None
             outputs = posterior.likelihood.outputs
@@ -219,6 +219,40 @@ class Posterior:
 
 
 def _details(content: Any) -> dict[str, Any]:
-    if not isinstance(content, dict) or not isinstance(content.get("protocol"), dict):
+    """Raise TypeError for details that are not those of a posterior."""
+    kinds: dict[str, type | tuple[type, ...]] = {
+        **dict.fromkeys(("protocol", "versions"), dict),
+        **dict.fromkeys(("temperature", "decay"), (int, float)),
+        **dict.fromkeys(("loss_trace", "kinetic_temperature"), list),
+        "seed": int,
+        "coreset": str,
+    }
+    if not isinstance(content, dict):
         raise TypeError("its details are damaged")
+    good = all(isinstance(content[name], kind) for name, kind in kinds.items())
+    good = good and all(isinstance(t, int | float) for t in content["kinetic_temperature"])
+    if not good or not isinstance(content.get("coreset_points", {}), dict):
+        raise TypeError("its details are damaged")
+    if content.get("coreset_provenance") is not None:
+        Provenance.from_json(content["coreset_provenance"])
     return content
+
+
+def _check(posterior: Posterior) -> None:
+    """Raise ValueError for samples that do not fit what the file says of them."""
+    weights, shape = (posterior.params, posterior.buffers), posterior.input_shape
+    if {part.ndim for part in weights} != {2} or len({len(part) for part in weights}) > 1:
+        raise ValueError("its weights are damaged")
+    if not len(posterior) or not all(bool(part.isfinite().all()) for part in weights):
+        raise ValueError("its weights are damaged")
+    assert posterior.likelihood is not None
+    classes, outputs = len(posterior.class_names), posterior.likelihood.outputs
+    good = len(shape) in (1, 3) and len(posterior.scaling.mean) == shape[0]
+    good = good and isinstance(posterior.likelihood, Categorical) == bool(classes)
+    good = good and (not classes or classes == outputs)
+    if posterior.columns:
+        good = good and (sum(column.width for column in posterior.columns),) == shape
+    if posterior.target_scaling is not None:
+        good = good and not classes and len(posterior.target_scaling.mean) == outputs
+    if not good:
+        raise ValueError("its samples do not fit what it says of them")

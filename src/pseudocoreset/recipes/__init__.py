@@ -94,7 +94,7 @@ def _from_file(path: str, method: str, ipc: int) -> Recipe:
         )
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+    except Exception:  # a value that is not what its tag says can raise nearly anything
         content = None
     sections = isinstance(content, dict) and all(
         name in NAMES
