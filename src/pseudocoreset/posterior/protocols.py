@@ -57,7 +57,8 @@ def sampler_class(
 def sampler_name(sampler: Sampler) -> str:
     """What files and the command line call a sampler."""
     kind = type(sampler)
-    return kind.name or f"{kind.__module__}:{kind.__qualname__}"
+    own = SAMPLERS.get(kind.name) is kind  # and not what derives from one of ours
+    return kind.name if own else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def named_sampler(protocol: str, sampler: Sampler | None = None) -> Sampler:
