@@ -22,7 +22,7 @@ from pseudocoreset.engine.options import Options, limits_of, option, parsed
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError
+from pseudocoreset.errors import UserError, require_type
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.experts.targets import expert_targets
 from pseudocoreset.forms import Form, parse_form
@@ -197,7 +197,13 @@ def distill(
         "checkpoint_every": checkpoint_every,
     }
     options = DistillOptions(**{k: v for k, v in named.items() if v is not None})  # type: ignore[arg-type]
-    stores = [experts] if isinstance(experts, ExpertStore) else list(experts)
+    require_type(data, Data, "data", "a data set, such as load_data('digits')")
+    advice = "what train_experts or ExpertStore.open gives"
+    stores: list[ExpertStore] = [experts]  # type: ignore[list-item]
+    if isinstance(experts, (list, tuple)):
+        stores = list(experts)
+    for each in stores:
+        require_type(each, ExpertStore, "experts", advice)
     job = resolve(data, stores, method, options, recipe)
     nets: list[NetLike] = []
     if isinstance(net, str) or callable(net):

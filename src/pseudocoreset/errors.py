@@ -15,3 +15,16 @@ class UserError(ValueError):
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
         self.parameter = parameter
+
+
+def require_type(value: object, kinds: type | tuple[type, ...], parameter: str, what: str) -> None:
+    """Refuse a value of another type.
+
+    Args:
+        value: what was given
+        kinds: the types it may have
+        parameter: the parameter it was given as
+        what: what to give instead, in words
+    """
+    if not isinstance(value, kinds):
+        raise UserError(f"`{parameter}` is a {type(value).__name__}: give {what}.", parameter)

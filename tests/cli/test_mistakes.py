@@ -11,7 +11,7 @@ from torch import nn
 
 from pseudocoreset import SGHMC, UserError, distill, sample, train_experts
 from pseudocoreset.augment import Augmentation
-from pseudocoreset.cli import main
+from pseudocoreset.cli import main, main_of_script
 from pseudocoreset.engine import files
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.experts import ExpertOptions, ExpertStore
@@ -181,3 +181,14 @@ def test_decoding_files_shows_progress(tmp_path, capsys, monkeypatch):
     experts = ["experts", "--data", f"folder:{tmp_path}", "--net", "convnet:width=4"]
     assert main([*experts, "--epochs", "1", "--num", "1", "--out", str(tmp_path / "ex")]) == 0
     assert "decoding training images" in capsys.readouterr().err
+
+
+def test_interrupt_before_a_command_began_prints_no_traceback(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pseudocoreset.cli.main", interrupted)
+    with pytest.raises(SystemExit) as caught:
+        main_of_script()
+    assert caught.value.code == 130
+    assert "interrupted" in capsys.readouterr().err

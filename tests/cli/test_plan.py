@@ -395,3 +395,18 @@ def test_plan_check_refuses_wrong_options(tmp_path, monkeypatch, capsys):
 def test_plan_is_within_a_factor_of_what_happens(tmp_path):
     command = [sys.executable, str(SCRIPT), "--out", str(tmp_path / "plan.json")]
     subprocess.run(command, check=True)
+
+
+def test_plan_takes_a_command_with_its_out_and_writes_nothing_there(tmp_path):
+    out = tmp_path / "out"
+    planned(tmp_path, "experts", "--num", 1, "--epochs", 1, "--out", out)
+    planned(tmp_path, "distill", "--ipc", 1, "--steps", 2, "--tensorboard", "--out", out)
+    assert not out.exists()
+
+
+def test_plan_names_options_as_flags(tmp_path, capsys):
+    planned(tmp_path, "experts", "--num", 1, "--epochs", 1)
+    said = capsys.readouterr().out
+    assert "--half" in said
+    assert "--from-epoch" in said
+    assert "`" not in said

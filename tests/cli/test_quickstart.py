@@ -73,3 +73,14 @@ def test_quickstart_does_what_the_second_process_failed_to_do(
     score = "rmse" if data == "diabetes" else "accuracy"
     assert len(found) == 2 * len(module.DEMOS[data].sizes) + 1
     assert all(run.evaluation[score] > 0 for run in found)
+
+
+def test_quickstart_of_other_data_has_its_own_folder(shortened, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    folders = []
+    monkeypatch.setattr(module, "quickstart", lambda out, **_: folders.append(out) or [])
+    monkeypatch.setattr(module, "print_scores", lambda _: None)
+    for name in module.DEMOS:
+        assert main(["quickstart", "--data", name, "--quiet"]) == 0
+    assert len(set(folders)) == len(module.DEMOS)
+    assert str(folders[0]) == "quickstart"

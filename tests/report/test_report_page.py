@@ -74,7 +74,7 @@ def test_page_shows_each_run_and_its_numbers(tmp_path):
     assert "<strong>50.0</strong>" not in page
     assert "± 0.013" in page or "± 0.012" in page
     assert "12.3%" in page  # disagreement of the samples
-    assert "42 times warmer than told" in page
+    assert "42 times warmer than set" in page
     assert "seeds 40, 41" in page
     assert "torch 2.11.0" in page
 

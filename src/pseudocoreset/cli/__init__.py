@@ -77,6 +77,9 @@ def main_of_script() -> None:
     try:
         code = main()
         sys.stdout.flush()
+    except KeyboardInterrupt:  # before the command began
+        print("pseudocoreset: interrupted.", file=sys.stderr)
+        code = 130
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1

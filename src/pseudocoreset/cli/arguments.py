@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -95,13 +95,20 @@ class Parser:
         more = {} if nargs is None else {"nargs": nargs}
         self._parser.add_argument(name, help=help, **more)  # type: ignore[arg-type]
 
-    def add(self, options: type[Options], title: str | None = None, default: str = "") -> None:
+    def add(
+        self,
+        options: type[Options],
+        title: str | None = None,
+        default: str = "",
+        of: Collection[str] | None = None,
+    ) -> None:
         """Add a flag for each field of a dataclass.
 
         Args:
             options: the dataclass
             title: a heading for its flags in the help
             default: what the default is, in words, where it is not the field's own
+            of: the fields with that default; by default all
         """
         group: Any = self._parser if title is None else self._parser.add_argument_group(title)
         for each in fields(options):
@@ -112,7 +119,8 @@ class Parser:
                     f"{self.prog} has too: give it another name."
                 )
             self._owners[each.name] = options
-            _add_flag(group, options, each, default)
+            in_words = default if of is None or each.name in of else ""
+            _add_flag(group, options, each, in_words)
         self._kinds.append(options)
 
     def has(self, name: str) -> bool:
@@ -181,9 +189,13 @@ def _add_flag(group: Any, options: type[Options], each: Any, default: str) -> No
     limits, hint = limits_of(each), type_of(options, each.name)
     flag = "--" + each.name.replace("_", "-")
     value = default_of(each)
-    if default:
+    if "default:" in limits.help:
+        shown = ""
+    elif default:
         shown = f"; default: {default}"
-    elif value is None or value is False or value == () or "default:" in limits.help:
+    elif value == "":
+        shown = "; must be given"
+    elif value is None or value is False or value == ():
         shown = ""
     else:
         shown = f"; default: {value}"

@@ -1,5 +1,6 @@
 """`plan`: what experts, distill or evaluate with the same options would take."""
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -55,6 +56,16 @@ class _SizeOptions(Options):
     )
 
 
+@dataclass(frozen=True)
+class _OutOptions(Options):
+    out: str | None = option(None, "folder of the command; plan writes nothing there")
+
+
+@dataclass(frozen=True)
+class _RunOptions(_OutOptions):
+    tensorboard: bool = option(False, "of the command; plan does not count it")
+
+
 def configure(parser: Parser, words: list[str]) -> None:
     """The command's options: those of the command that is planned."""
     if not words or words[0] in ("-h", "--help"):
@@ -68,9 +79,11 @@ def configure(parser: Parser, words: list[str]) -> None:
         )
     parser.positional("command", f"{command}, which is planned")
     if command == "experts":
+        parser.add(_OutOptions)
         experts_command.add_shared(parser)
         parser.add(JsonOptions)
     elif command == "distill":
+        parser.add(_RunOptions)
         distill_command.add_shared(parser, words)
         parser.add(JsonOptions)
     else:
@@ -97,7 +110,11 @@ def run(arguments: Arguments) -> None:
     if json is not None:
         write_json(Path(json), planned.as_json())
     if prints_figures(arguments):
-        print(planned.in_words())
+        print(re.sub(r"`([a-z_]+)`", _as_flag, planned.in_words()))
+
+
+def _as_flag(name: "re.Match[str]") -> str:
+    return "--" + name[1].replace("_", "-")
 
 
 def _random_coreset(data: Data, ipc: int, net: str | None = None) -> Pseudocoreset:

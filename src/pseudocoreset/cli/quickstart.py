@@ -67,7 +67,9 @@ DEMOS = {
 
 @dataclass(frozen=True)
 class _Options(Options):
-    out: str = option("quickstart", "folder of the results")
+    out: str | None = option(
+        None, "folder of the results; default: quickstart, or quickstart-DATA for other data"
+    )
     data: str = option("digits", "which embedded data", choices=DEMOS)
 
 
@@ -80,10 +82,14 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
 def run(arguments: Arguments) -> None:
     """Run the whole job."""
     own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
-    out, progress = Path(own.out), progress_for(arguments)
+    out, progress = Path(own.out or _folder_for(own.data)), progress_for(arguments)
     runs = quickstart(out, data=own.data, seed=common.seed, device=common.device, progress=progress)
     print_scores(runs)
     print(f"Open {(out / 'report.html').resolve()}")
+
+
+def _folder_for(data: str) -> str:
+    return "quickstart" if data == "digits" else f"quickstart-{data}"
 
 
 def quickstart(

@@ -31,7 +31,7 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
     parser.positional("names", "table1, dsa, pictures; default: all", "*")
     parser.add(_Options)
-    parser.add(DataOptions, default="measure nothing, render only")
+    parser.add(DataOptions, default="measure nothing, render only", of=["data"])
     parser.add(ReproduceOptions)
     add_common(parser)
 

@@ -22,7 +22,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Sampler, named_sampler, sampler_class
-from pseudocoreset.posterior.protocols import FULL_WEIGHT
+from pseudocoreset.posterior.protocols import FULL_WEIGHT, PROTOCOLS
 from pseudocoreset.posterior.sample import full_weight
 
 NETS = (
@@ -88,8 +88,8 @@ class SamplingOptions(Options):
     sampler: str = option("sghmc", "sghmc, sgld, map, or your own as package.module:Class")
     weight: float | None = option(
         None,
-        "how often each point counts; default: 1, in the protocol bayes training points by points "
-        "that networks see",
+        "how often each point counts; default: 1, or n/m in the protocol bayes, with n training "
+        "points and m points that networks see",
         above=0,
     )
 
@@ -104,7 +104,9 @@ def add_sampling(parser: Parser, words: Sequence[str]) -> None:
     parser.add(SamplingOptions)
     name = chosen(words, "sampler", "sghmc")
     kind = sampler_class(name.value, source=name.source, trust_code="--trust-code" in words)
-    parser.add(kind, f"options of the sampler {name.value}", default="the protocol's")
+    protocols = {option for values in PROTOCOLS.values() for option in values}
+    title = f"options of the sampler {name.value}"
+    parser.add(kind, title, default="the protocol's", of=protocols)
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def _nine_digits(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(f"{value:.9g}") for value in values)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Split:
     """Inputs and the target of each.
 
@@ -163,7 +163,7 @@ class Split:
         return Split(self.inputs[index], self.targets[index])
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Data:
     """A data set, whole, as it was read; batches are normalised as they are drawn.
 

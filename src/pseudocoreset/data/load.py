@@ -13,7 +13,7 @@ from pseudocoreset.data.npz import read_npz
 from pseudocoreset.data.table import read_breast_cancer, read_diabetes, read_table
 from pseudocoreset.data.tiny_imagenet import read_tiny_imagenet
 from pseudocoreset.engine.text import nearest
-from pseudocoreset.errors import UserError
+from pseudocoreset.errors import UserError, require_type
 
 # What stands before the colon: a reader of arrays, or of many image files, which reports progress.
 ARRAY_READERS: dict[str, Callable[[Path, int | None], Data]] = {
@@ -62,6 +62,7 @@ def load_data(
         task: for `table:`, "classification" or "regression"; by default whole numbers and texts
             are classes, and other numbers are for regression
     """
+    require_type(spec, str, "spec", "a text such as digits or table:FILE.csv")
     if image_size is not None and not 1 <= image_size <= LARGEST_IMAGE_SIZE:
         raise UserError(
             f"`image_size` is {image_size}: give 1 to {LARGEST_IMAGE_SIZE}.", "image_size"

@@ -49,12 +49,13 @@ def class_named(
     return found
 
 
-def name_of_class(options: Options, own_name: str) -> str:
+def name_of_class(options: Options, name: str, known: Mapping[str, type[T]]) -> str:
     """What files and the command line call a method or a sampler.
 
     Args:
         options: the method or sampler
-        own_name: its name among ours; empty for a person's own
+        name: its name, if it is one of ours; a person's own may derive from one of ours
+        known: our own classes by name
     """
     kind = type(options)
-    return own_name or f"{kind.__module__}:{kind.__qualname__}"
+    return name if known.get(name) is kind else f"{kind.__module__}:{kind.__qualname__}"

@@ -15,7 +15,7 @@ from pseudocoreset.data import Data, Split
 from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError
+from pseudocoreset.errors import UserError, require_type
 from pseudocoreset.evaluation.metrics import (
     METRICS,
     Predicted,
@@ -136,6 +136,8 @@ def evaluate(
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
         progress: whether to show a progress bar
     """
+    require_type(what, (Pseudocoreset, Posterior), "what", "a coreset or a posterior")
+    require_type(data, Data, "data", "a data set, such as load_data('digits')")
     points = points_to_score(what, data, split, other_data=other_data)
     if isinstance(what, Posterior):
         posteriors = [what]

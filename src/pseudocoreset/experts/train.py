@@ -17,7 +17,7 @@ from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import ProgressLike, Task, progress_of
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import SideStream
-from pseudocoreset.errors import UserError
+from pseudocoreset.errors import UserError, require_type
 from pseudocoreset.experts.store import Claims, ExpertStore, StoreIdentity
 from pseudocoreset.likelihoods import Categorical, Gaussian, Likelihood
 from pseudocoreset.nets import Net, NetLike, Weights, default_net, make_net
@@ -104,6 +104,7 @@ def train_experts(
         "from_epoch": from_epoch,
         "half": half,
     }
+    require_type(data, Data, "data", "a data set, such as load_data('digits')")
     options = options or ExpertOptions()
     options = replace(options, **{k: v for k, v in named.items() if v is not None})  # type: ignore[arg-type]
     options.check()

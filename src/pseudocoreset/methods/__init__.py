@@ -58,7 +58,7 @@ def method_class(
 
 def method_name(method: Method) -> str:
     """What files and the command line call a method."""
-    return name_of_class(method, method.name)
+    return name_of_class(method, method.name, METHODS)
 
 
 def prepare(method: Method, contexts: Sequence[Context]) -> Divergence:

@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,25 +190,25 @@ def _plan(name: str, options: dict[str, str], input_shape: tuple[int, ...], outp
         width = _take_number(options, "width", 64)
         return _Plan(
             f"{name}:depth={depth},width={width}",
-            lambda: MLP(input_shape, outputs, depth=depth, width=width),
+            partial(MLP, input_shape, outputs, depth=depth, width=width),
         )
     channels, size, _ = input_shape
     shape = (channels, size, outputs)
     if name == "lenet":
-        return _Plan(name, lambda: LeNet(*shape))
+        return _Plan(name, partial(LeNet, *shape))
     if name == "alexnet":
-        return _Plan(name, lambda: AlexNet(*shape))
+        return _Plan(name, partial(AlexNet, *shape))
     norm = _take_norm(options)
     if name == "vgg11":
-        return _Plan(f"{name}:{norm}", lambda: VGG11(*shape, norm=norm))
+        return _Plan(f"{name}:{norm}", partial(VGG11, *shape, norm=norm))
     if name in ("resnet18", "resnet34"):
         blocks = RESNET18_BLOCKS if name == "resnet18" else RESNET34_BLOCKS
-        return _Plan(f"{name}:{norm}", lambda: ResNet(*shape, blocks=blocks, norm=norm))
+        return _Plan(f"{name}:{norm}", partial(ResNet, *shape, blocks=blocks, norm=norm))
     depth = _take_number(options, "depth", default_depth(size))
     width = _take_number(options, "width", 128)
     return _Plan(
         f"{name}:depth={depth},width={width},{norm}",
-        lambda: ConvNet(*shape, depth=depth, width=width, norm=norm),
+        partial(ConvNet, *shape, depth=depth, width=width, norm=norm),
     )
 
 

@@ -33,10 +33,7 @@ def own_net(
         outputs: how many numbers it must give for an input
     """
     name = printable(spec)
-
-    def build() -> nn.Module:
-        return _built(name, factory, input_shape, outputs)
-
+    build = partial(_built, name, factory, input_shape, outputs)
     # Trying the module must not move the global random state of a person's own program.
     with torch.random.fork_rng(devices=[]):
         module = build()

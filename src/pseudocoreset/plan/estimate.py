@@ -90,7 +90,7 @@ def plan_experts(
         notes=[
             f"disk: {settings.num} experts × {kept} snapshots × {snapshot / 2**20:.2f} MiB; "
             "half precision, or a later first epoch, keeps less",
-            f"an epoch is {short.steps} steps, of which {many} were measured each time",
+            f"steps of an epoch: {short.steps:,}; measured each time: {many}",
         ],
     )
 
@@ -299,7 +299,7 @@ def plan_evaluate(
         measured_steps=total(more, 1),
         device=device_name(place),
         notes=[
-            f"once: predictions of {predicted} samples a network for {len(images):,} images are in "
+            f"once: predictions of {predicted} samples a network for {len(images):,} points are in "
             "it"
         ],
     )
@@ -334,7 +334,9 @@ def _map_note(figures: list[dict[str, float]]) -> list[str]:
     found = [int(v) for row in figures for k, v in row.items() if k.startswith("map_steps")]
     if not found:
         return []
+    low, high = min(found), max(found)
+    took = f"{low}" if low == high else f"{low} to {high}"
     return [
-        f"an update took {min(found)} to {max(found)} steps to the MAP solution; they change as "
-        "the images do, and the time with them: it is an estimate"
+        f"an update took {took} steps to the MAP solution; their number, and with it the time, "
+        "changes as the coreset does"
     ]

@@ -41,7 +41,7 @@ def sampler_class(
 
 def sampler_name(sampler: Sampler) -> str:
     """What files and the command line call a sampler."""
-    return name_of_class(sampler, sampler.name)
+    return name_of_class(sampler, sampler.name, SAMPLERS)
 
 
 def named_sampler(protocol: str, sampler: Sampler | None = None) -> Sampler:

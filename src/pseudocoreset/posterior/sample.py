@@ -13,11 +13,12 @@ from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.engine.progress import Progress, ProgressLike, Task, progress_of
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import SideStream
+from pseudocoreset.engine.text import printable
 from pseudocoreset.engine.versions import versions
-from pseudocoreset.errors import UserError
+from pseudocoreset.errors import UserError, require_type
 from pseudocoreset.nets import Net, NetLike, Weights
 from pseudocoreset.posterior.posterior import Posterior
-from pseudocoreset.posterior.protocols import FULL_WEIGHT, named_sampler, sampler_name
+from pseudocoreset.posterior.protocols import FULL_WEIGHT, PROTOCOLS, named_sampler, sampler_name
 from pseudocoreset.posterior.sampler import Sampler
 from pseudocoreset.posterior.sghmc import SGHMCRule
 from pseudocoreset.training import FixedPoints, Training
@@ -55,6 +56,11 @@ def chains_for(
         chains: chains of a posterior
         weight: how often each point counts; default: n/m in the protocol `bayes`, 1 elsewhere
     """
+    require_type(coreset, Pseudocoreset, "coreset", "a coreset, such as distill gives")
+    advice = f"a sampler, such as SGHMC(), or one of the protocols {', '.join(PROTOCOLS)}"
+    require_type(sampler, (Sampler, str), "sampler", advice)
+    if isinstance(sampler, str) and sampler not in PROTOCOLS:
+        raise UserError(f"`sampler` is {printable(sampler)}: give {advice}.", "sampler")
     if chains < 1:
         raise UserError(f"`chains` is {chains}: give 1 or more.", "chains")
     full = isinstance(sampler, str) and sampler in FULL_WEIGHT

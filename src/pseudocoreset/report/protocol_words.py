@@ -38,9 +38,9 @@ def sampling_facts(run: RunReport) -> list[tuple[str, str, str]]:
     facts = []
     if told is not None:
         meaning = "1 is the posterior itself, less is a colder, narrower one"
-        facts.append(("Temperature told", significant(told), meaning))
+        facts.append(("Temperature set", significant(told), meaning))
     if kinetic is not None:
-        meaning = "how fast the weights really moved; near the told one if only its noise did it"
+        meaning = "how fast the weights really moved; near the one set if only its noise did it"
         facts.append(("Kinetic temperature", significant(kinetic), meaning))
     if disagreement is not None:
         meaning = "two samples predict different classes for so many test points"
@@ -56,13 +56,13 @@ def temperature_note(run: RunReport) -> str:
     if kinetic > WARM * told:
         times = significant(float(f"{kinetic / told:.2g}"))
         return (
-            f"The chains ran about {times} times warmer than told: random augmentation and "
+            f"The chains ran about {times} times warmer than set: random augmentation and "
             "batches make gradients noisy, and so does a chain that is still descending; the "
-            "samples spread more than the told temperature alone would have them."
+            "samples spread more than at the temperature set."
         )
     if kinetic * WARM < told:
         return (
-            "The chains ran colder than told, so they had not come to equilibrium: give more "
+            "The chains ran colder than set, so they have not reached equilibrium: give more "
             "--epochs or a larger --step before trusting the spread of the samples."
         )
     return ""

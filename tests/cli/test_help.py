@@ -1,0 +1,39 @@
+"""What `COMMAND --help` says of options."""
+
+import re
+
+import pytest
+
+from pseudocoreset.cli import COMMANDS, main
+
+
+def help_of(capsys, *words):
+    assert main([*words, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def option_of(text, flag):
+    found = re.search(rf"^  --{flag}\b.*\n(?:   +.*\n)*", text, re.MULTILINE)
+    return " ".join(found[0].split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_one_default_at_most_and_no_empty_one(command, capsys):
+    text = help_of(capsys, command)
+    flags = re.findall(r"^  --([a-z-]+)", text, re.MULTILINE)
+    for flag in flags:
+        said = option_of(text, flag)
+        assert said.count("default:") <= 1, said
+        assert not re.search(r"default:\s*$", said), said
+
+
+def test_help_says_which_options_must_be_given(capsys):
+    text = help_of(capsys, "experts")
+    assert option_of(text, "out").endswith("must be given")
+    assert option_of(text, "data").endswith("must be given")
+
+
+def test_help_gives_a_samplers_own_defaults_where_no_protocol_sets_them(capsys):
+    text = help_of(capsys, "sample")
+    assert option_of(text, "step").endswith("default: 0.03")
+    assert option_of(text, "prior").endswith("default: the protocol's")
