@@ -268,7 +268,7 @@ def test_number_of_chains_and_weight_are_checked():
     for name, values in {"chains": [0, -1], "weight": [0.0, -1.0, float("nan")]}.items():
         for value in values:
             assert refused(sample, **{name: value}) == name
-    assert refused(sample, "cold") == "protocol"
+    assert refused(sample, "cold") == "sampler"
 
 
 def test_named_protocols_are_samplers():
