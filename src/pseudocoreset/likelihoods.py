@@ -144,6 +144,14 @@ class Likelihood(ABC):
     def outputs(self) -> int:
         """How many numbers a network must put out for an input."""
 
+    @property
+    def step_scale(self) -> float:
+        """What step sizes on the loss are multiplied by; 1 where they suit it as they are.
+
+        The curvature of a Gaussian's loss is 1/noise² in the outputs: steps shrink as noise².
+        """
+        return 1.0
+
     @abstractmethod
     def losses(
         self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
@@ -338,6 +346,11 @@ class Gaussian(Likelihood):
     @property
     def _constant(self) -> float:
         return self.targets * (log(self.noise) + 0.5 * log(2 * pi))
+
+    @property
+    def step_scale(self) -> float:
+        """noise², and no more than 1."""
+        return min(1.0, self.noise**2)
 
     def losses(
         self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]

@@ -29,7 +29,7 @@ def shortened(monkeypatch):
         values = {**found.values, "steps": 2, "gamma": 2.0, "from_epoch": 1}
         return replace(found, values=values if "fbpc" in arguments else found.values)
 
-    monkeypatch.setattr("pseudocoreset.distillation.recipe_for", short_recipe)
+    monkeypatch.setattr("pseudocoreset.distillation.job.recipe_for", short_recipe)
 
 
 def test_quickstart_writes_table_and_page_and_resumes(shortened, monkeypatch, tmp_path, capsys):

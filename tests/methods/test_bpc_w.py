@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from oracles.fbpc import shrinking
 from oracles.weight_space import (
     descended,
     slow_wasserstein,
@@ -38,7 +39,7 @@ def assert_twins(context, coreset, tolerance, change=0.0, **changes):
     method = make_method(BPCWasserstein, **{**STUDENT, "lr_lr": 0.001, **changes})
     before = {"lr_change": torch.tensor(change, dtype=torch.float64)}
     estimate = method.prepare(context).gradient(coreset, before, make_rng())
-    lr = method.lr_student + change
+    lr = method.lr_student * shrinking(context.likelihood) + change
     slow = slow_wasserstein(method, context, coreset, make_rng(), lr)
     assert estimate.gradients.keys() == slow.gradients.keys()
     for name, gradient in estimate.gradients.items():

@@ -25,6 +25,11 @@ from pseudocoreset.methods import FBPC, Context, Method, Points
 from pseudocoreset.nets import Net, Weights
 
 
+def shrinking(likelihood: Likelihood) -> float:
+    """What step sizes are multiplied by: a Gaussian's loss is steep where its noise is small."""
+    return min(1.0, likelihood.noise**2) if isinstance(likelihood, Gaussian) else 1.0
+
+
 def log_likelihoods(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor:
     """log p(y | f) of each point, by its formula: softmax, or a normal distribution a target."""
     if isinstance(likelihood, Gaussian):
@@ -110,7 +115,7 @@ def slow_update(
     `points`, given, take the place of the chosen images where Ψ̂ is measured; they may carry a
     gradient, which the paper stops.
     """
-    generator = rng.device
+    generator, shrink = rng.device, shrinking(context.likelihood)
     images, dtype = coreset.inputs, coreset.inputs.dtype
     size = len(images)
     in_batches = context.batch < size
@@ -130,10 +135,10 @@ def slow_update(
     else:
         beside = rng.side()
         batches = _real_batches(method, context, dtype, beside)
-        psi_x = _variance(context, x, points, method.lr_x, batches, beside)
+        psi_x = _variance(context, x, points, method.lr_x * shrink, batches, beside)
         order = torch.randperm(size, generator=generator) if in_batches else None
         batches = _coreset_batches(method, context, coreset, order, rng)
-        psi_u = _variance(context, u, points, method.lr_u, batches, rng)
+        psi_u = _variance(context, u, points, method.lr_u * shrink, batches, rng)
     shape = (method.samples, len(chosen), context.net.outputs)
     noise = [torch.randn(shape, generator=generator, dtype=dtype) for _ in range(2 * len(draws))]
     sides = Side(x, psi_x, noise[: len(draws)]), Side(u, psi_u, noise[len(draws) :])

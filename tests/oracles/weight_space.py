@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from oracles.fbpc import _copy, _module, _step, log_likelihoods
+from oracles.fbpc import _copy, _module, _step, log_likelihoods, shrinking
 from pseudocoreset.augment import Augmentation, Draw
 from pseudocoreset.data import Scaling, Split
 from pseudocoreset.engine.random import Rng
@@ -54,7 +54,8 @@ def slow_start(method: Method, context: Context, coreset: Points, rng: Rng) -> S
     in_batches = context.batch < size
     order = torch.randperm(size, generator=rng.device).tolist() if in_batches else None
     student = _copy(context.net, begin).train()
-    optimiser = torch.optim.SGD(student.parameters(), lr=method.lr_student)
+    rate = method.lr_student * shrinking(context.likelihood)
+    optimiser = torch.optim.SGD(student.parameters(), lr=rate)
     for step in range(method.student_steps):
         index = list(range(size))
         if order is not None:

@@ -41,7 +41,7 @@ class _Update(Update):
 
     def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
         """The gradient by the images, and one step of the learning rate's own descent."""
-        first = self._method.lr_student
+        first = self._method.lr_student * self.likelihood.step_scale
         change = state["lr_change"]
         lr = first + change
         batches = self._draw_batches(coreset)

@@ -57,7 +57,7 @@ class OutputVariance:
         self._steps = steps
         self._training = Training(
             context.net,
-            SGD(lr),
+            SGD(lr * context.likelihood.step_scale),
             source,
             context.augmentation,
             context.likelihood,

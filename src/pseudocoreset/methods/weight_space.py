@@ -156,7 +156,7 @@ class Student:
         self._rng = update.rng
         self._training = Training(
             context.net,
-            SGD(method.lr_student),
+            SGD(method.lr_student * context.likelihood.step_scale),
             coreset_points,
             context.augmentation,
             context.likelihood,

@@ -89,7 +89,7 @@ def plan_experts(
         device=device_name(place),
         notes=[
             f"disk: {settings.num} experts × {kept} snapshots × {snapshot / 2**20:.2f} MiB; "
-            "half precision, or a later first epoch, keeps less",
+            "`half` and a later `from_epoch` keep less",
             f"steps of an epoch: {short.steps:,}; measured each time: {many}",
         ],
     )

@@ -145,6 +145,9 @@ class _StandIns(ExpertStore):
         kept = (epoch - self.first_epoch) % STAND_IN_SNAPSHOTS
         return super().snapshot(trajectory, self.first_epoch + kept, device)
 
+    def refuse_damaged(self) -> None:
+        """It has fewer snapshots than it says."""
+
 
 def stand_in_experts(folder: Path, data: Data, net: NetLike, dsa: str) -> ExpertStore:
     """A store of random weights in the place of experts: an update on them takes as long."""

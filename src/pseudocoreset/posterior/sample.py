@@ -1,7 +1,7 @@
 """From a coreset to networks drawn from its posterior."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 
 import torch
@@ -275,7 +275,9 @@ class _Lane:
     def __init__(
         self, net: Net, coreset: Pseudocoreset, work: Chains, device: torch.device
     ) -> None:
+        assert coreset.likelihood is not None
         sampler, points = work.sampler, coreset.num_seen
+        sampler = replace(sampler, step=sampler.step * coreset.likelihood.step_scale)
         self.work = work
         self.temperature = sampler.temperature_for(points)
         self.decay = sampler.decay(work.weight * points)
@@ -287,7 +289,6 @@ class _Lane:
         # Batches of one size, which a captured step needs: 500 points are 2 × 250, not 256 + 244.
         self._steps_an_epoch = ceil(points / sampler.batch)
         augmentation = Augmentation.parse(coreset.dsa, True) if sampler.dsa == "on" else None
-        assert coreset.likelihood is not None
         self._training = Training(
             net,
             self._rule,

@@ -3,329 +3,46 @@
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields, replace
-from math import isfinite
+from dataclasses import asdict
+from math import inf, isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.data import Data
+from pseudocoreset.distillation.job import DistillOptions, Job
 from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.engine.loop import State
-from pseudocoreset.engine.options import Options, limits_of, option, parsed
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError, require_type
+from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.experts.targets import expert_targets
-from pseudocoreset.forms import Form, parse_form
-from pseudocoreset.likelihoods import Categorical, Gaussian, Likelihood
+from pseudocoreset.forms import Form
+from pseudocoreset.likelihoods import Categorical, Likelihood
 from pseudocoreset.methods import (
     Context,
     Divergence,
     Estimate,
-    Method,
     Points,
     check_estimate,
     check_state,
-    method_class,
     method_name,
     prepare,
 )
 from pseudocoreset.nets import Net, NetLike, default_net, make_net
-from pseudocoreset.recipes import Recipe, recipe_for
 from pseudocoreset.run_folder import LOUD_SHARE, RunFolder, missed_gamma
 from pseudocoreset.training import RealPoints
 
+FARTHEST = 0.3
+"""No number of a table moves by more standard deviations than this in an update."""
 LABEL_SHARE = 0.9
 """A learned label starts with this much on its class, the rest spread over all."""
-
-
-@dataclass(frozen=True)
-class DistillOptions(Options):
-    """The options of the loop, whatever the method."""
-
-    ipc: int = option(10, "images per class; points for regression", at_least=1)
-    form: str = option("pixels", "how images are stored: pixels, or mosaic:F for F×F smaller ones")
-    labels: str = option(
-        "hard",
-        "targets: hard (fixed), learned, or experts (their mean prediction at the end)",
-        choices=("hard", "learned", "experts"),
-    )
-    steps: int = option(1000, "updates (N)", at_least=0, extendable=True)
-    lr_images: float = option(1000.0, "learning rate of the inputs, for a mean loss (α)", above=0)
-    momentum: float = option(0.5, "momentum of the updates", at_least=0, below=1)
-    average: float = option(
-        0.0,
-        "make the coreset the mean over about this share of the updates, the last ones; 0: the "
-        "last one",
-        at_least=0,
-        at_most=1,
-    )
-    batch: int = option(100, "coreset points a step and an update (B); bpc-w: a step", at_least=1)
-    dsa: str | None = option(
-        None, "augmentation: on, off, or kinds separated by commas; default: the experts' own"
-    )
-    lr_labels: float = option(10.0, "learning rate of learned labels", above=0)
-    init: str = option("real", "what the inputs are at first", choices=("real", "noise"))
-    target_noise: float | None = option(
-        None,
-        "standard deviation of a regression target about its mean, in standard deviations of the "
-        "targets; default: the experts' RMSE at points that they left out",
-        above=0,
-    )
-    checkpoint_every: int = option(
-        25, "updates between two checkpoints", at_least=1, extendable=True
-    )
-
-
-UPDATE_OPTIONS = ("steps", "lr_images", "momentum", "average", "batch", "lr_labels", "init")
-"""What a method that makes no updates has no use for."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A complete description of a run: nothing in it is left to a recipe."""
-
-    method: Method
-    options: DistillOptions
-    form: Form
-    likelihood: Likelihood
-    augmentation: Augmentation
-    recipe: Recipe
-
-    @property
-    def learns_targets(self) -> bool:
-        """Whether targets are learned."""
-        return self.options.labels == "learned"
-
-    def extendable(self) -> frozenset[str]:
-        """The options that may change when a run goes on."""
-        every = [*fields(self.options), *fields(self.method)]
-        return frozenset(each.name for each in every if limits_of(each).extendable)
-
-    def config(self) -> dict[str, Any]:
-        """All settings by name, as files keep them; those without a use are left out."""
-        values = {
-            "method": method_name(self.method),
-            "recipe": self.recipe.section,
-            **self.options.as_dict(),
-            "dsa": str(self.augmentation),
-            **self.method.as_dict(),
-        }
-        unused = () if self.method.makes_updates else (*UPDATE_OPTIONS, "checkpoint_every")
-        if not self.learns_targets:
-            unused = (*unused, "lr_labels")
-        if self.options.target_noise is None:
-            unused = (*unused, "target_noise")
-        return {name: value for name, value in values.items() if name not in unused}
-
-
-def distill(
-    data: Data,
-    experts: ExpertStore | Sequence[ExpertStore] = (),
-    method: Method | str = "fbpc",
-    *,
-    ipc: int = 10,
-    form: Form | str | None = None,
-    labels: str | None = None,
-    recipe: str = "best",
-    steps: int | None = None,
-    lr_images: float | None = None,
-    lr_labels: float | None = None,
-    momentum: float | None = None,
-    average: float | None = None,
-    batch: int | None = None,
-    init: str | None = None,
-    target_noise: float | None = None,
-    dsa: str | None = None,
-    net: NetLike | Sequence[NetLike] | None = None,
-    out: Path | str | None = None,
-    checkpoint_every: int | None = None,
-    seed: int = 0,
-    device: DeviceLike = "auto",
-    progress: ProgressLike = True,
-) -> Pseudocoreset:
-    """Make a pseudocoreset of `data`. A setting that is left out is the recipe's.
-
-    Args:
-        data: the data set
-        experts: the store of trained experts; several, each of another network, make one coreset
-            for all these networks
-        method: a method, such as `pc.FBPC(gamma=0.2)`, or its name
-        ipc: images per class; for regression, the number of points
-        form: how images are stored: `pc.Pixels()`, `pc.Mosaic(2)`, or `"mosaic:2"`
-        labels: `hard`, `learned` or `experts`
-        recipe: `best`, `tuned`, `paper`, or a YAML file
-        steps: number of updates
-        lr_images: learning rate of the inputs
-        lr_labels: learning rate of learned labels
-        momentum: momentum of the updates
-        average: share of the updates, the last ones, that the coreset is the mean of
-        batch: coreset points a step and an update
-        init: `real` or `noise`
-        target_noise: for regression, the likelihood's standard deviation, in standard deviations of
-            the targets; default: the experts' RMSE at points that they left out
-        dsa: augmentation: `on`, `off` or kinds separated by commas
-        net: the network or networks, for methods without experts
-        out: folder of the run; call again with the same folder to resume
-        checkpoint_every: updates between two checkpoints
-        seed: seed of all randomness
-        device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
-        progress: whether to show a progress bar
-    """
-    named = {
-        "ipc": ipc,
-        "form": None if form is None else str(form),
-        "labels": labels,
-        "steps": steps,
-        "lr_images": lr_images,
-        "lr_labels": lr_labels,
-        "momentum": momentum,
-        "average": average,
-        "batch": batch,
-        "init": init,
-        "target_noise": target_noise,
-        "dsa": dsa,
-        "checkpoint_every": checkpoint_every,
-    }
-    options = DistillOptions(**{k: v for k, v in named.items() if v is not None})  # type: ignore[arg-type]
-    require_type(data, Data, "data", "a data set, such as load_data('digits')")
-    advice = "what train_experts or ExpertStore.open gives"
-    stores: list[ExpertStore] = [experts]  # type: ignore[list-item]
-    if isinstance(experts, (list, tuple)):
-        stores = list(experts)
-    for each in stores:
-        require_type(each, ExpertStore, "experts", advice)
-    job = resolve(data, stores, method, options, recipe)
-    nets: list[NetLike] = []
-    if isinstance(net, str) or callable(net):
-        nets = [net]
-    elif net is not None:
-        nets = list(net)
-    return run(job, data, stores, nets=nets, out=out, seed=seed, device=device, progress=progress)
-
-
-def resolve(
-    data: Data,
-    stores: Sequence[ExpertStore],
-    method: Method | str,
-    options: DistillOptions,
-    recipe: str = "best",
-) -> Job:
-    """Fill in what was not given, from the recipe and the experts, and check that all fits.
-
-    Args:
-        data: the data set
-        stores: the experts
-        method: a method or its name
-        options: the options of the loop
-        recipe: `best`, `tuned`, `paper`, or a YAML file
-    """
-    method = method_class(method)() if isinstance(method, str) else method
-    if not isinstance(method, Method):
-        raise UserError(
-            f"`method` is a {type(method).__name__}: give a method, such as FBPC(), or its name.",
-            "method",
-        )
-    kind = "regression" if data.task == "regression" else "images" if data.is_image else "table"
-    found = recipe_for(data.name, options.ipc, method_name(method), recipe, kind=kind)
-    values = _recipe_values(found, method)
-    complete = method.resolved(values)
-    if stores:
-        last = min(store.last_epoch for store in stores)
-        complete = complete.within(last, method.given)
-    loop = options.resolved(values)
-    form = parse_form(loop.form)
-    form.check(data.input_shape)
-    likelihood = _likelihood(data, stores, loop.target_noise)
-    if method.along_sum and "lr_images" not in options.given:
-        moved = min(loop.batch, _points_seen(data, loop.ipc, form))
-        loop = replace(loop, lr_images=loop.lr_images * moved)
-    _check_use(method, options, loop)
-    if not method.makes_updates:
-        loop = replace(loop, steps=0)
-    dsa = loop.dsa if loop.dsa is not None else _dsa_of(stores, data)
-    augmentation = Augmentation.parse(dsa, data.mirror)
-    if augmentation.kinds and not data.is_image:
-        raise UserError(f"`dsa` {dsa} augments images, and {data.name} has none.", "dsa")
-    loop = replace(loop, dsa=str(augmentation), form=str(form))
-    if isinstance(likelihood, Gaussian):
-        loop = replace(loop, target_noise=likelihood.noise)
-    return Job(complete, loop, form, likelihood, augmentation, found)
-
-
-def _recipe_values(recipe: Recipe, method: Method) -> dict[str, Any]:
-    """The recipe's values as the fields have them."""
-    values = {}
-    for name, value in recipe.values.items():
-        owner = next((o for o in (DistillOptions, type(method)) if name in _names(o)), None)
-        if owner is None:
-            raise UserError(
-                f"the recipe {recipe.data} has {printable(name)}, which is no option of "
-                f"{method_name(method)}.",
-                "recipe",
-            )
-        values[name] = parsed(owner, name, value)
-    return values
-
-
-def _names(options: type[Options]) -> set[str]:
-    return set(options().as_dict())
-
-
-def _points_seen(data: Data, ipc: int, form: Form) -> int:
-    return ipc * form.seen * (1 if data.task == "regression" else data.classes)
-
-
-def _likelihood(data: Data, stores: Sequence[ExpertStore], noise: float | None) -> Likelihood:
-    if data.task == "classification":
-        if noise is not None:
-            raise UserError("`target_noise` is for regression: leave it out.", "target_noise")
-        return Categorical(data.classes)
-    if noise is None:
-        known = [found for store in stores if (found := store.noise) is not None]
-        if not known:
-            raise UserError(
-                "`target_noise` must be given for regression without experts.", "target_noise"
-            )
-        noise = sum(known) / len(known)
-    return Gaussian(data.outputs, noise)
-
-
-def _dsa_of(stores: Sequence[ExpertStore], data: Data) -> str:
-    """The augmentation that all experts were trained with."""
-    for store in stores:
-        if store.identity.dsa != stores[0].identity.dsa:
-            raise UserError(
-                f"{stores[0].path} and {store.path} hold experts of different augmentation "
-                f"({stores[0].identity.dsa} and {store.identity.dsa}): give `dsa`.",
-                "dsa",
-            )
-    return stores[0].identity.dsa if stores else "on" if data.is_image else "off"
-
-
-def _check_use(method: Method, given: DistillOptions, complete: DistillOptions) -> None:
-    """Refuse options that would have no effect."""
-    if not method.makes_updates:
-        for name in UPDATE_OPTIONS:
-            if name in given.given:
-                raise UserError(
-                    f"`{name}` has no use in {method_name(method)}, which makes no updates: leave "
-                    "it out.",
-                    name,
-                )
-        if complete.labels == "learned":
-            raise UserError(f"{method_name(method)} learns no `labels`: leave them hard.", "labels")
-    if "lr_labels" in given.given and complete.labels != "learned":
-        raise UserError("`lr_labels` has no use unless `labels` are learned.", "lr_labels")
 
 
 def run(
@@ -550,13 +267,16 @@ class _Run:
                 inner = (coreset.targets * gradient).sum(1, keepdim=True)
                 gradient = coreset.targets * (gradient - inner)
             moved["labels"] = ("label_logits", gradient, options.lr_labels)
+        farthest = inf if self._data.is_image else FARTHEST
+        scale = self._job.likelihood.step_scale
         for name, (key, gradient, lr) in moved.items():
             # What gets no gradient stays put, momentum or not.
             touched = (gradient.flatten(1) != 0).any(1).view(-1, *[1] * (gradient.ndim - 1))
             old = tensors[f"velocity/{name}"]
             velocity = options.momentum * old + gradient
             tensors[f"velocity/{name}"] = torch.where(touched, velocity, old)
-            tensors[key] = torch.where(touched, tensors[key] - lr * velocity, tensors[key])
+            step = (lr * scale * velocity).clamp(-farthest, farthest)
+            tensors[key] = torch.where(touched, tensors[key] - step, tensors[key])
         return tensors
 
     def _averaged(self, update: int, tensors: State) -> State:

@@ -1,0 +1,103 @@
+"""`distill`: make a pseudocoreset."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data import Data
+from pseudocoreset.distillation.job import DistillOptions, resolve
+from pseudocoreset.distillation.loop import run
+from pseudocoreset.engine.device import DeviceLike
+from pseudocoreset.engine.progress import ProgressLike
+from pseudocoreset.errors import require_type
+from pseudocoreset.experts import ExpertStore
+from pseudocoreset.forms import Form
+from pseudocoreset.methods import (
+    Method,
+)
+from pseudocoreset.nets import NetLike
+
+
+def distill(
+    data: Data,
+    experts: ExpertStore | Sequence[ExpertStore] = (),
+    method: Method | str = "fbpc",
+    *,
+    ipc: int = 10,
+    form: Form | str | None = None,
+    labels: str | None = None,
+    recipe: str = "best",
+    steps: int | None = None,
+    lr_images: float | None = None,
+    lr_labels: float | None = None,
+    momentum: float | None = None,
+    average: float | None = None,
+    batch: int | None = None,
+    init: str | None = None,
+    target_noise: float | None = None,
+    dsa: str | None = None,
+    net: NetLike | Sequence[NetLike] | None = None,
+    out: Path | str | None = None,
+    checkpoint_every: int | None = None,
+    seed: int = 0,
+    device: DeviceLike = "auto",
+    progress: ProgressLike = True,
+) -> Pseudocoreset:
+    """Make a pseudocoreset of `data`. A setting that is left out is the recipe's.
+
+    Args:
+        data: the data set
+        experts: the store of trained experts; several, each of another network, make one coreset
+            for all these networks
+        method: a method, such as `pc.FBPC(gamma=0.2)`, or its name
+        ipc: images per class; for regression, the number of points
+        form: how images are stored: `pc.Pixels()`, `pc.Mosaic(2)`, or `"mosaic:2"`
+        labels: `hard`, `learned` or `experts`
+        recipe: `best`, `tuned`, `paper`, or a YAML file
+        steps: number of updates
+        lr_images: learning rate of the inputs
+        lr_labels: learning rate of learned labels
+        momentum: momentum of the updates
+        average: share of the updates, the last ones, that the coreset is the mean of
+        batch: coreset points a step and an update
+        init: `real` or `noise`
+        target_noise: for regression, the likelihood's standard deviation, in standard deviations of
+            the targets; default: the experts' RMSE at points that they left out
+        dsa: augmentation: `on`, `off` or kinds separated by commas
+        net: the network or networks, for methods without experts
+        out: folder of the run; call again with the same folder to resume
+        checkpoint_every: updates between two checkpoints
+        seed: seed of all randomness
+        device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        progress: whether to show a progress bar
+    """
+    named = {
+        "ipc": ipc,
+        "form": None if form is None else str(form),
+        "labels": labels,
+        "steps": steps,
+        "lr_images": lr_images,
+        "lr_labels": lr_labels,
+        "momentum": momentum,
+        "average": average,
+        "batch": batch,
+        "init": init,
+        "target_noise": target_noise,
+        "dsa": dsa,
+        "checkpoint_every": checkpoint_every,
+    }
+    options = DistillOptions(**{k: v for k, v in named.items() if v is not None})  # type: ignore[arg-type]
+    require_type(data, Data, "data", "a data set, such as load_data('digits')")
+    advice = "what train_experts or ExpertStore.open gives"
+    stores: list[ExpertStore] = [experts]  # type: ignore[list-item]
+    if isinstance(experts, (list, tuple)):
+        stores = list(experts)
+    for each in stores:
+        require_type(each, ExpertStore, "experts", advice)
+    job = resolve(data, stores, method, options, recipe)
+    nets: list[NetLike] = []
+    if isinstance(net, str) or callable(net):
+        nets = [net]
+    elif net is not None:
+        nets = list(net)
+    return run(job, data, stores, nets=nets, out=out, seed=seed, device=device, progress=progress)
