@@ -62,7 +62,7 @@ class Prediction:
         return len(self.probs)
 
     def __repr__(self) -> str:
-        return f"Prediction({self.probs.shape[0]} points, {self.probs.shape[1]} classes)"
+        return f"Prediction(points: {self.probs.shape[0]}, classes: {self.probs.shape[1]})"
 
 
 def _moved(prediction: Any, device: torch.device) -> dict[str, Tensor]:
@@ -128,7 +128,7 @@ class RegressionPrediction:
         return len(self.mean)
 
     def __repr__(self) -> str:
-        return f"RegressionPrediction({self.mean.shape[0]} points, {self.mean.shape[1]} targets)"
+        return f"RegressionPrediction(points: {self.mean.shape[0]}, targets: {self.mean.shape[1]})"
 
 
 class Likelihood(ABC):

@@ -200,3 +200,10 @@ def test_npz_export_can_be_scored_as_a_set_made_elsewhere(tmp_path):
     again = read_coreset(tmp_path / "out.npz", data)
     assert torch.equal(again.inputs, data.scaling.apply(data.train.inputs))
     assert torch.equal(again.targets, data.train.targets)
+
+
+def test_npz_export_needs_its_ending(tmp_path):
+    with pytest.raises(UserError) as error:
+        make_coreset("classes").export("npz", tmp_path / "out")
+    assert error.value.parameter == "out"
+    assert not list(tmp_path.iterdir())

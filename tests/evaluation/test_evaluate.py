@@ -149,6 +149,11 @@ def test_holdout_is_scored_where_it_was_kept_out(data):
     assert found.coreset["holdout"] == 6
 
 
+def chains_of(what):
+    """Short chains for a coreset; a posterior has none to be sampled."""
+    return SHORT if isinstance(what, Pseudocoreset) else "tuned"
+
+
 def refused(what, data, **more):
     """The parameter that is named where this is refused."""
     with pytest.raises(UserError) as error:
@@ -201,7 +206,7 @@ def test_data_with_one_point_changed_are_refused(made, data, part):
     assert same_data(made, data)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = evaluate(made, other, SHORT, seeds=1, other_data=True, **QUIET)
+        found = evaluate(made, other, chains_of(made), seeds=1, other_data=True, **QUIET)
     assert 0 <= found.accuracy <= 1
 
 
@@ -215,8 +220,9 @@ def test_data_with_one_point_more_or_less_or_another_label_are_refused(made, dat
 
 def test_points_in_another_order_are_the_same_data(made, data):
     test = Split(data.test.inputs.flip(0), data.test.targets.flip(0))
-    found = evaluate(made, replace(data, test=test), SHORT, seeds=1, **QUIET)
-    assert found.accuracy == evaluate(made, data, SHORT, seeds=1, **QUIET).accuracy
+    chains = chains_of(made)
+    found = evaluate(made, replace(data, test=test), chains, seeds=1, **QUIET)
+    assert found.accuracy == evaluate(made, data, chains, seeds=1, **QUIET).accuracy
 
 
 def test_coreset_made_with_a_holdout_is_of_the_same_data_without_it(data):
@@ -335,3 +341,9 @@ def test_images_that_count_for_one_another_are_predicted_together(data, norm):
         expected = net.apply(weights, data.scaling.apply(images))
         found = predictor.outputs(weights)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_evaluate_refuses_a_sampler_for_a_posterior(posterior, data):
+    with pytest.raises(UserError) as error:
+        evaluate(posterior, data, SHORT, **QUIET)
+    assert error.value.parameter == "sampler"

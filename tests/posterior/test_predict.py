@@ -302,8 +302,8 @@ def test_classes_of_a_table_are_predicted_as_those_of_images():
 
 
 def test_prediction_has_a_line_for_its_repr(expected, prices, houses):
-    assert repr(expected) == f"Prediction({FEW} points, 3 classes)"
+    assert repr(expected) == f"Prediction(points: {FEW}, classes: 3)"
     number = len(houses.test)
     found = prices.predict(houses.test.inputs)
-    assert repr(found) == f"RegressionPrediction({number} points, 1 targets)"
+    assert repr(found) == f"RegressionPrediction(points: {number}, targets: 1)"
     assert make_data().test.inputs.dtype == torch.uint8

@@ -58,6 +58,8 @@ def export_coreset(coreset: Pseudocoreset, to: str, out: Path) -> Path:
             f"`to` is {printable(to)}{hint}: give {', '.join(FORMATS)}.", parameter="to"
         )
     if to == "npz":
+        if out.suffix != ".npz":
+            raise UserError(f"`out` is {out}: give a file whose name ends in .npz.", "out")
         _write_npz(coreset, out)
         return out
     if to == "png" and not coreset.is_image:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from pseudocoreset.augment import Augmentation
+from pseudocoreset.coreset.metadata import Units
 from pseudocoreset.data import Column, Data, Scaling
 from pseudocoreset.engine.files import open_tensors, write_tensors
 from pseudocoreset.engine.text import printable
@@ -148,6 +149,11 @@ class Pseudocoreset:
         return self.likelihood.outputs
 
     @property
+    def units(self) -> Units:
+        """What inputs and targets mean."""
+        return Units(*(getattr(self, name) for name in Units._fields))
+
+    @property
     def ipc(self) -> int:
         """Stored points per class; for regression, stored points."""
         return len(self) // max(len(self.class_names), 1)
@@ -260,15 +266,13 @@ class Pseudocoreset:
             path: the file
             half: store inputs as float16
         """
-        assert self.likelihood is not None
         plain = self.is_image and self.form.seen == 1 and self.task == "classification"
         inputs_name = "images" if self.is_image else "inputs"
         targets_name = "labels" if self.class_names else "targets"
         metadata: dict[str, Any] = {
             "kind": KIND,
             "format": FORMATS[0] if plain else FORMATS[1],
-            "class_names": self.class_names,
-            "normalisation": asdict(self.scaling),
+            **self.units.as_json(),
             "image_size": self.inputs.shape[-1],
             "dsa": self.dsa,
             "provenance": self.provenance.as_json(),
@@ -278,12 +282,7 @@ class Pseudocoreset:
                 "train": self.provenance.train_digest,
                 "test": self.provenance.test_digest,
             },
-            "likelihood": self.likelihood.as_json(),
         }
-        if self.target_scaling is not None:
-            metadata["target_scaling"] = asdict(self.target_scaling)
-        if self.columns:
-            metadata["columns"] = [column.as_json() for column in self.columns]
         inputs = self.inputs.half() if half else self.inputs
         write_tensors(Path(path), {inputs_name: inputs, targets_name: self.targets}, metadata)
 
@@ -355,21 +354,15 @@ def _read(tensors: Any, metadata: dict[str, Any], path: Path, trust_code: bool) 
     there = set(tensors.keys())
     inputs = tensors.get_tensor("images" if "images" in there else "inputs")
     targets = tensors.get_tensor("labels" if "labels" in there else "targets")
-    names, dsa = metadata["class_names"], metadata["dsa"]
-    if not isinstance(names, list) or not all(isinstance(text, str) for text in [dsa, *names]):
-        raise TypeError("its class names or augmentations are damaged")
-    likelihood, units = metadata.get("likelihood"), metadata.get("target_scaling")
+    if not isinstance(metadata["dsa"], str):
+        raise TypeError("its augmentations are damaged")
     coreset = Pseudocoreset(
         inputs.float(),
         targets.float() if targets.is_floating_point() else targets,
-        class_names=tuple(names),
-        scaling=Scaling.from_json(metadata["normalisation"]),
-        dsa=dsa,
+        **Units.from_json(metadata)._asdict(),
+        dsa=metadata["dsa"],
         provenance=Provenance.from_json(metadata["provenance"]),
         form=parse_form(metadata.get("form", "pixels")),
-        likelihood=None if likelihood is None else Likelihood.from_json(likelihood),
-        target_scaling=None if units is None else Scaling.from_json(units),
-        columns=tuple(map(Column.from_json, metadata.get("columns", ()))),
         source=path,
         trust_code=trust_code,
     )

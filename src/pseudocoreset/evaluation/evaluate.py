@@ -140,6 +140,11 @@ def evaluate(
     require_type(data, Data, "data", "a data set, such as load_data('digits')")
     points = points_to_score(what, data, split, other_data=other_data)
     if isinstance(what, Posterior):
+        if sampler != "tuned" or net is not None or weight is not None:
+            raise UserError(
+                "a posterior is sampled already: leave `sampler`, `net` and `weight` out.",
+                "sampler",
+            )
         posteriors = [what]
     else:
         if seeds < 1:

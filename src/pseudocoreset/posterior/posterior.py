@@ -1,7 +1,7 @@
 """Networks drawn from a posterior, and their predictions."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from pseudocoreset.coreset import Provenance
+from pseudocoreset.coreset.metadata import Units
 from pseudocoreset.data import Column, Scaling
 from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.engine.files import open_tensors, write_tensors
@@ -152,23 +153,16 @@ class Posterior:
         Args:
             path: the file
         """
-        assert self.likelihood is not None
         plain = len(self.input_shape) == 3 and self.task == "classification"
         metadata: dict[str, Any] = {
             "kind": KIND,
             "format": FORMATS[0] if plain else FORMATS[1],
             "net": self.net,
-            "class_names": self.class_names,
-            "normalisation": asdict(self.scaling),
+            **Units(*(getattr(self, name) for name in Units._fields)).as_json(),
             "image_size": self.input_shape[-1],
             "input_shape": self.input_shape,
-            "likelihood": self.likelihood.as_json(),
             "details": self.details,
         }
-        if self.target_scaling is not None:
-            metadata["target_scaling"] = asdict(self.target_scaling)
-        if self.columns:
-            metadata["columns"] = [column.as_json() for column in self.columns]
         write_tensors(Path(path), {"params": self.params, "buffers": self.buffers}, metadata)
 
     @staticmethod
@@ -188,21 +182,15 @@ class Posterior:
                     f"{path} has format {printable(metadata['format'])} and this version reads "
                     f"{FORMATS[-1]}: sample the posterior again."
                 )
-            scaling = Scaling.from_json(metadata["normalisation"])
-            side = metadata["image_size"]
-            shape = metadata.get("input_shape") or (len(scaling.mean), side, side)
-            likelihood, units = metadata.get("likelihood"), metadata.get("target_scaling")
+            units, side = Units.from_json(metadata), metadata["image_size"]
+            shape = metadata.get("input_shape") or (len(units.scaling.mean), side, side)
             posterior = Posterior(
                 str(metadata["net"]),
                 tensors.get_tensor("params").float(),
                 tensors.get_tensor("buffers").float(),
-                class_names=tuple(map(str, metadata["class_names"])),
-                scaling=scaling,
+                **units._asdict(),
                 input_shape=tuple(map(int, shape)),
                 details=_details(metadata["details"]),
-                likelihood=None if likelihood is None else Likelihood.from_json(likelihood),
-                target_scaling=None if units is None else Scaling.from_json(units),
-                columns=tuple(map(Column.from_json, metadata.get("columns", ()))),
                 source=Path(path),
                 trust_code=trust_code,
             )
