@@ -201,14 +201,14 @@ class Data:
             raise UserError(f"{self.task} {word} `target_scaling`.", "target_scaling")
 
     def __repr__(self) -> str:
-        held = "" if self.holdout is None else f", {len(self.holdout):,} held out"
+        suffix = "" if self.holdout is None else f", {len(self.holdout):,} held out"
         if self.task == "regression":
             said = f"{self.outputs} target{'' if self.outputs == 1 else 's'}"
         else:
             said = f"{self.classes} classes"
         return (
             f"Data({self.name!r}: {len(self.train):,} training and {len(self.test):,} test "
-            f"{_points(self.train.inputs)}, {said}{held})"
+            f"{_points(self.train.inputs)}, {said}{suffix})"
         )
 
     @property
@@ -324,12 +324,12 @@ class Data:
         for members, each in self._shares_held_out(order, number):
             kept_out[members[:each]] = True
         inside = kept_out.to(self.train.targets.device)
-        held = replace(
+        without = replace(
             self,
             train=self.train.take((~inside).nonzero().squeeze(1)),
             holdout=self.train.take(inside.nonzero().squeeze(1)),
         )
-        return self._pass_on(held, "train_digest", "test_digest")
+        return self._pass_on(without, "train_digest", "test_digest")
 
     def _shares_held_out(
         self, order: Int64[Tensor, " n"], number: int

@@ -41,16 +41,18 @@ class Loop:
     def load(self, values: State) -> None:
         """Set entries of the state; their shapes and types are fixed by the first call."""
         for name, value in values.items():
-            held = self.state.get(name)
-            if held is None:
+            current = self.state.get(name)
+            if current is None:
                 self.state[name] = value.detach().clone()
                 continue
-            if held.shape != value.shape or held.dtype != value.dtype:  # copy_ would make it fit
+            if (
+                current.shape != value.shape or current.dtype != value.dtype
+            ):  # copy_ would make it fit
                 raise ValueError(
-                    f"{name} is {tuple(held.shape)} of {held.dtype} and was given "
+                    f"{name} is {tuple(current.shape)} of {current.dtype} and was given "
                     f"{tuple(value.shape)} of {value.dtype}."
                 )
-            held.copy_(value)
+            current.copy_(value)
 
     def run(self, times: int) -> None:
         """Take `times` steps."""
@@ -66,9 +68,9 @@ class Loop:
     def _advance(self) -> None:
         # All is computed before anything is written: entries may be computed from one another,
         # and one that is just another's old value must not be written over before it is read.
-        held = {value.untyped_storage().data_ptr() for value in self.state.values()}
+        places = {value.untyped_storage().data_ptr() for value in self.state.values()}
         changed = {
-            name: value.clone() if value.untyped_storage().data_ptr() in held else value
+            name: value.clone() if value.untyped_storage().data_ptr() in places else value
             for name, value in self._take_step().items()
         }
         for name, value in changed.items():

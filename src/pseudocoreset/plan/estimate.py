@@ -75,12 +75,12 @@ def plan_experts(
     snapshot = network.num_params * (2 if settings.half else 4) + network.num_buffers * 4
     # On a CPU the peak is the process's, which holds an expert's snapshots, and once more to write.
     whole = (network.num_params + network.num_buffers) * 4
-    held = 0 if place.type == "cuda" else kept * (whole + snapshot)
+    kept_bytes = 0 if place.type == "cuda" else kept * (whole + snapshot)
     return Plan(
         f"experts of {network.spec}",
         {network.spec: network.num_params},
         disk_bytes=settings.num * kept * snapshot,
-        peak_bytes=peak.whole() + _left_out(data, short.part(many), place) + held,
+        peak_bytes=peak.whole() + _left_out(data, short.part(many), place) + kept_bytes,
         once_s=cold + settings.num * around,
         step="epochs",
         steps=settings.num * settings.epochs,

@@ -277,14 +277,14 @@ def _loss_words(run: RunReport) -> tuple[str, str, str]:
 
 def _reliability_words(run: RunReport) -> tuple[str, str, str]:
     error, accuracy = run.score("ece"), run.score("accuracy")
-    told = "" if error is None or accuracy is None else (
+    sentence = "" if error is None or accuracy is None else (
         f" Over all seeds, accuracy {accuracy:.1%}, expected calibration error {error:.3f}."
     )  # fmt: skip
     caption = (
         "When the averaged prediction is this confident, how often is it right? Bars below the "
         "dashed line are overconfident, bars above it too modest; the first seed is shown."
     )
-    return "Calibration", f"Bars of accuracy for each bin of confidence.{told}", caption
+    return "Calibration", f"Bars of accuracy for each bin of confidence.{sentence}", caption
 
 
 def _chain_words(run: RunReport) -> tuple[str, str, str]:

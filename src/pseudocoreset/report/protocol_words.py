@@ -14,7 +14,7 @@ from pseudocoreset.report.run_report import (
 
 SAMPLER_NAMES = {"sghmc": "SGHMC", "sgld": "SGLD", "map": "a deep ensemble (MAP)"}
 WARM = 3.0
-"""A chain this many times warmer (or colder) than it was told deserves a word."""
+"""A chain this many times warmer (or colder) than its temperature setting is reported."""
 IN_WORDS = {
     "step": "step {}",
     "friction": "friction {}",
@@ -28,17 +28,17 @@ ELSEWHERE = (
     *("sampler", "dsa", "batch", "temperature", "weight_decay", "net", "split", "images"),
     *("test_batch", "device", "versions"),
 )
-"""What is told elsewhere on the page, or not at all; a person's own sampler may have more."""
+"""What the page says elsewhere, or not at all; a person's own sampler may have more."""
 
 
 def sampling_facts(run: RunReport) -> list[tuple[str, str, str]]:
     """The signs of a sampler: what is measured, its value, and what it means."""
-    told, kinetic = finite(run.protocol.get("temperature")), kinetic_temperature(run)
+    target, kinetic = finite(run.protocol.get("temperature")), kinetic_temperature(run)
     disagreement = run.score("disagreement")
     facts = []
-    if told is not None:
+    if target is not None:
         meaning = "1 is the posterior itself, less is a colder, narrower one"
-        facts.append(("Temperature set", significant(told), meaning))
+        facts.append(("Temperature set", significant(target), meaning))
     if kinetic is not None:
         meaning = "how fast the weights really moved; near the one set if only its noise did it"
         facts.append(("Kinetic temperature", significant(kinetic), meaning))
@@ -49,18 +49,18 @@ def sampling_facts(run: RunReport) -> list[tuple[str, str, str]]:
 
 
 def temperature_note(run: RunReport) -> str:
-    """Why a chain is far warmer or colder than it was told to be; empty where it is not."""
-    kinetic, told = kinetic_temperature(run), finite(run.protocol.get("temperature"))
-    if kinetic is None or told is None or told <= 0:
+    """Why a chain is far warmer or colder than it was set to be; empty where it is not."""
+    kinetic, target = kinetic_temperature(run), finite(run.protocol.get("temperature"))
+    if kinetic is None or target is None or target <= 0:
         return ""
-    if kinetic > WARM * told:
-        times = significant(float(f"{kinetic / told:.2g}"))
+    if kinetic > WARM * target:
+        times = significant(float(f"{kinetic / target:.2g}"))
         return (
             f"The chains ran about {times} times warmer than set: random augmentation and "
             "batches make gradients noisy, and so does a chain that is still descending; the "
             "samples spread more than at the temperature set."
         )
-    if kinetic * WARM < told:
+    if kinetic * WARM < target:
         return (
             "The chains ran colder than set, so they have not reached equilibrium: give more "
             "--epochs or a larger --step before trusting the spread of the samples."
