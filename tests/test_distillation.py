@@ -102,6 +102,7 @@ def interrupt_in_call(monkeypatch, number):
         (5, {"labels": "learned"}),
         (7, {"draws": 2}),
         (6, {"average": 0.4}),
+        (5, {"labels": "learned", "optimizer": "adam", "label_start": "experts"}),
     ],
 )
 def test_interrupted_run_goes_on_to_the_same_coreset(
@@ -341,6 +342,79 @@ def test_momentum_is_that_of_torch(data, store):
         optimiser.step()
     torch.testing.assert_close(found.inputs, images.detach(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found.targets, logits.softmax(1).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_adam_is_that_of_torch_with_momentum_as_its_first_beta(data, store):
+    settings = toy("Quadratic", steps=6, optimizer="adam", momentum=0.8, lr_images=0.02)
+    found = run(data, store, settings)
+    images = run(data, store, toy("Quadratic", steps=0)).inputs.clone().requires_grad_()
+    optimiser = torch.optim.Adam([images], lr=0.02, betas=(0.8, 0.999))
+    rng = Rng(torch.device("cpu"), 0)
+    for update in range(1, 7):
+        rng.reseed(5, "update", update)
+        noise = torch.randn(images.shape, generator=rng.device)
+        images.grad = (images.detach() - 0.5) + noise
+        optimiser.step()
+    torch.testing.assert_close(found.inputs, images.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_adam_counts_the_steps_of_each_image(data, store):
+    """An image's first step is of the learning rate's size, whenever it comes."""
+    settings = {"optimizer": "adam", "lr_images": 0.02}
+    one, two = (run(data, store, toy("EveryOther", steps=n, **settings)).inputs for n in (1, 2))
+    start = run(data, store, toy("EveryOther", steps=0)).inputs
+    even, odd = slice(0, None, 2), slice(1, None, 2)
+    for moved in ((one - start)[even], (two - one)[odd]):
+        torch.testing.assert_close(moved.abs(), torch.full_like(moved, 0.02))
+    assert torch.equal(one[odd], start[odd])
+    assert torch.equal(two[even], one[even])
+
+
+def test_run_starts_from_a_coreset(data, store, tmp_path):
+    """A finished run, or the object, in the place of real points."""
+    first = run(data, store, fbpc(steps=3, labels="learned"), tmp_path / "first")
+    more = fbpc(steps=0, labels="learned")
+    for start in (first, tmp_path / "first", str(tmp_path / "first/coreset.safetensors")):
+        again = run(data, store, {**more, "init": start}, seed=9)
+        assert torch.equal(again.inputs, first.inputs)
+        torch.testing.assert_close(again.targets, first.targets)
+        assert again.provenance.config["init"] == "coreset"
+        assert again.provenance.config["init_coreset"] == first.fingerprint
+    fixed = run(data, store, fbpc(steps=2, init=first))
+    assert torch.equal(fixed.targets, first.targets)
+    assert not torch.equal(fixed.inputs, first.inputs)
+
+
+def test_run_that_started_from_a_coreset_goes_on(data, store, tmp_path):
+    first = run(data, store, fbpc(steps=2), tmp_path / "first")
+    whole = run(data, store, fbpc(steps=4, init=first), tmp_path / "whole")
+    run(data, store, fbpc(steps=2, init=tmp_path / "first"), tmp_path / "cut")
+    run(data, store, fbpc(steps=4, init=tmp_path / "first"), tmp_path / "cut")
+    assert_same_outcome(tmp_path / "whole", tmp_path / "cut")
+    assert refused(data, store, fbpc(steps=4, init=whole), tmp_path / "cut") == "out"
+
+
+def test_coreset_that_does_not_fit_is_no_start(data, store):
+    first = run(data, store, fbpc(steps=1))
+    other = make_data("stripes", seed=9)
+    random = {"method": "random", "ipc": 2}
+    tiles = run(data, (), {**random, "form": "mosaic:2"}, net=NET)
+    assert refused(data, store, fbpc(ipc=3, init=first)) == "init"
+    assert refused(data, store, fbpc(init=tiles)) == "init"
+    assert refused(data, store, fbpc(init="coreset")) == "init"
+    held = run(other.hold_out(6), (), random, net=NET)
+    assert refused(data.hold_out(6), (), {**toy("Quadratic"), "init": held}, net=NET) == "init"
+    assert refused(data.hold_out(6), (), {**toy("Quadratic"), "init": first}, net=NET) == "init"
+
+
+def test_learned_labels_start_from_the_experts(data, store):
+    learned = fbpc(steps=0, labels="learned", label_start="experts", dsa="off")
+    expected = run(data, store, fbpc(steps=0, labels="experts", dsa="off"))
+    found = run(data, store, learned)
+    torch.testing.assert_close(found.targets, expected.targets, atol=1e-3, rtol=0)
+    toy_learned = toy("Quadratic", labels="learned", label_start="experts")
+    assert refused(data, (), toy_learned, net=NET) == "label_start"
+    assert refused(data, store, fbpc(label_start="experts")) == "label_start"
 
 
 def test_average_weighs_the_late_updates(data, store):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pseudocoreset.errors import UserError
     from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
     from pseudocoreset.experts import ExpertStore, train_experts
-    from pseudocoreset.forms import Mosaic, Pixels
+    from pseudocoreset.forms import Chroma, Mosaic, Pixels
     from pseudocoreset.likelihoods import Categorical, Gaussian, Prediction
     from pseudocoreset.methods import (
         FBPC,
@@ -37,6 +37,7 @@ __all__ = [
     "BPCReverseKL",
     "BPCWasserstein",
     "Categorical",
+    "Chroma",
     "Context",
     "Data",
     "Ensemble",
@@ -75,7 +76,7 @@ _PLACES = {
     "errors": ("UserError",),
     "evaluation.evaluate": ("Evaluation", "evaluate"),
     "experts": ("ExpertStore", "train_experts"),
-    "forms": ("Mosaic", "Pixels"),
+    "forms": ("Chroma", "Mosaic", "Pixels"),
     "likelihoods": ("Categorical", "Gaussian", "Prediction"),
     "methods": (
         "FBPC",

@@ -5,9 +5,10 @@ exactly: ∇_z = decodeᵀ ∇_u.
 
     Pixels       u = z
     Mosaic(F)    z is F × F small images, each F times as large in u: F² images for one stored
+    Chroma(F)    a mosaic with colour at half the resolution of brightness: 2F² images for one
 
-The tile in row r, column c of stored image i is seen image i·F² + r·F + c, upsampled bilinearly
-(`align_corners=False`).
+In a mosaic, the tile in row r, column c of stored image i is seen image i·F² + r·F + c, upsampled
+bilinearly (`align_corners=False`).
 """
 
 import re
@@ -24,6 +25,8 @@ from pseudocoreset.engine.text import nearest, printable
 from pseudocoreset.errors import UserError
 
 LARGEST_FACTOR = 64
+COLOURS = ((3**-0.5,) * 3, (2**-0.5, 0.0, -(2**-0.5)), (6**-0.5, -2 * 6**-0.5, 6**-0.5))
+"""An orthonormal basis of red, green and blue: brightness, and two differences of colours."""
 
 
 @dataclass(frozen=True)
@@ -135,54 +138,94 @@ class Mosaic(Form):
 
     def decode(self, stored: Float[Tensor, "m c h w"]) -> Float[Tensor, "n c h w"]:
         """The tiles, upsampled bilinearly."""
-        tiles = self._cut(stored)
-        # Only additions and products with numbers: on CUDA the gradient of F.interpolate is not
-        # the same from run to run.
-        wide = _upsampled(tiles, self.factor)
-        return _upsampled(wide.transpose(-1, -2), self.factor).transpose(-1, -2).contiguous()
+        return _enlarged(_cut(stored, self.factor), self.factor)
 
     def pull_back(
         self, gradient: Float[Tensor, "n c h w"], stored: Float[Tensor, "m c h w"]
     ) -> Float[Tensor, "m c h w"]:
         """The gradient of ⟨decode(z), gradient⟩ by z, which is the same at every z."""
-        with torch.enable_grad():
-            leaf = torch.zeros_like(stored, requires_grad=True)
-            (back,) = torch.autograd.grad(self.decode(leaf), leaf, gradient)
-        return back
+        return _transposed(self, gradient, stored)
 
     def encode(self, inputs: Float[Tensor, "n c h w"]) -> Float[Tensor, "m c h w"]:
         """The mean of each F × F pixels, image by image in its tile."""
-        if len(inputs) % self.seen:
-            raise ValueError(f"{len(inputs)} images are no multiple of {self.seen}")
-        tiles = F.avg_pool2d(inputs, self.factor)
-        tiles = tiles.reshape(-1, self.factor, self.factor, *tiles.shape[1:])
-        # stored image, tile's row, its column, channel, pixel's row, its column
-        return tiles.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+        _check_multiple(inputs, self)
+        return _joined(F.avg_pool2d(inputs, self.factor), self.factor)
 
     def check(self, input_shape: Sequence[int]) -> None:
         """Images whose sides the factor divides can be."""
-        if len(input_shape) != 3:
+        _check_sides(self, input_shape, self.factor)
+
+
+@dataclass(frozen=True)
+class Chroma(Form):
+    """A mosaic that keeps colour at half the resolution of brightness: 2F² images for one stored.
+
+    Colours are taken apart by the orthonormal `COLOURS`. The first two channels of a stored image
+    are the brightness of F × F images each. The third is four quarters: in the upper row both
+    differences of colours of the first F × F images, in the lower row those of the others.
+
+    Args:
+        factor: tiles side by side; twice the factor divides the images' side
+    """
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.factor <= LARGEST_FACTOR:
             raise UserError(
-                f"`form` is {self}, which is for images: a table takes pixels.", parameter="form"
-            )
-        _, height, width = input_shape
-        if height % self.factor or width % self.factor:
-            raise UserError(
-                f"`form` is {self}, and {self.factor} does not divide the side of {height}×{width} "
-                "images.",
+                f"`form` is a mosaic of {self.factor} tiles side by side, not from 1 to "
+                f"{LARGEST_FACTOR}.",
                 parameter="form",
             )
 
-    def _cut(self, stored: Float[Tensor, "m c h w"]) -> Float[Tensor, "n c t u"]:
-        """The tiles, those of an image row by row."""
-        images, channels, height, width = stored.shape
-        tall, wide = height // self.factor, width // self.factor
-        tiles = stored.reshape(images, channels, self.factor, tall, self.factor, wide)
-        return tiles.permute(0, 2, 4, 1, 3, 5).flatten(0, 2)
+    def __str__(self) -> str:
+        return f"chroma:{self.factor}"
+
+    @property
+    def seen(self) -> int:
+        """Twice as many as in a mosaic."""
+        return 2 * self.factor**2
+
+    def decode(self, stored: Float[Tensor, "m 3 h w"]) -> Float[Tensor, "n 3 h w"]:
+        """The tiles of brightness and of colours, upsampled bilinearly and put together."""
+        bright, half = stored[:, :2].flatten(0, 1)[:, None], (s // 2 for s in stored.shape[2:])
+        quarters = _cut(stored[:, 2:], 2).reshape(len(bright), 2, *half)
+        bright = _enlarged(_cut(bright, self.factor), self.factor)
+        colours = _enlarged(_cut(quarters, self.factor), 2 * self.factor)
+        return _mixed(torch.cat([bright, colours], 1), transpose=True)
+
+    def pull_back(
+        self, gradient: Float[Tensor, "n 3 h w"], stored: Float[Tensor, "m 3 h w"]
+    ) -> Float[Tensor, "m 3 h w"]:
+        """The gradient of ⟨decode(z), gradient⟩ by z, which is the same at every z."""
+        return _transposed(self, gradient, stored)
+
+    def encode(self, inputs: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "m 3 h w"]:
+        """Means over F × F pixels of the brightness, and over 2F × 2F of the colours."""
+        _check_multiple(inputs, self)
+        parts = _mixed(inputs, transpose=False)
+        bright = _joined(F.avg_pool2d(parts[:, :1], self.factor), self.factor)
+        colours = _joined(F.avg_pool2d(parts[:, 1:], 2 * self.factor), self.factor)
+        quarters = _joined(colours.flatten(0, 1)[:, None], 2)
+        return torch.cat([bright.reshape(len(quarters), 2, *inputs.shape[2:]), quarters], 1)
+
+    def check(self, input_shape: Sequence[int]) -> None:
+        """Images in colour whose sides twice the factor divides can be."""
+        _check_sides(self, input_shape, 2 * self.factor)
+        if input_shape[0] != 3:
+            raise UserError(
+                f"`form` is {self}, which is for images of 3 channels, not {input_shape[0]}.",
+                parameter="form",
+            )
+
+
+NAMED: dict[str, tuple[type[Mosaic] | type[Chroma], int]] = {
+    "mosaic": (Mosaic, 2),
+    "chroma": (Chroma, 2),
+}
+"""Forms that take a factor, by name, and a factor to advise."""
 
 
 def parse_form(form: str | Form) -> Form:
-    """The form of this name: `pixels` or `mosaic:F`; a form is given back.
+    """The form of this name: `pixels`, `mosaic:F` or `chroma:F`; a form is given back.
 
     Args:
         form: a name or a form
@@ -191,13 +234,14 @@ def parse_form(form: str | Form) -> Form:
         return form
     if form == "pixels":
         return Pixels()
-    found = re.fullmatch(r"mosaic:([1-9][0-9]{0,3})", form) if isinstance(form, str) else None
-    if found is not None:
-        return Mosaic(int(found[1]))
-    meant = nearest(str(form).partition(":")[0], ("pixels", "mosaic"))
-    hint = f"did you mean {'mosaic:2' if meant == 'mosaic' else meant}?" if meant else ""
+    found = re.fullmatch(r"(\w+):([1-9][0-9]{0,3})", form) if isinstance(form, str) else None
+    if found is not None and found[1] in NAMED:
+        return NAMED[found[1]][0](int(found[2]))
+    meant = nearest(str(form).partition(":")[0], ("pixels", *NAMED))
+    factor = f":{NAMED[meant][1]}" if meant in NAMED else ""
+    hint = f"did you mean {meant}{factor}?" if meant else ""
     raise UserError(
-        f"`form` is {printable(form)}, not pixels or mosaic:F: "
+        f"`form` is {printable(form)}, not pixels, mosaic:F or chroma:F: "
         + (hint or "F is a whole number, as in mosaic:2."),
         parameter="form",
     )
@@ -217,3 +261,63 @@ def _upsampled(maps: Float[Tensor, "... t"], factor: int) -> Float[Tensor, "... 
         other = before if offset < 0 else after
         phases.append((1 - abs(offset)) * maps + abs(offset) * other)
     return torch.stack(phases, -1).flatten(-2)
+
+
+def _enlarged(tiles: Float[Tensor, "n c t u"], factor: int) -> Float[Tensor, "n c h w"]:
+    """Tiles `factor` times as tall and wide.
+
+    Only additions and products with numbers: on CUDA the gradient of F.interpolate is not the same
+    from run to run.
+    """
+    wide = _upsampled(tiles, factor)
+    return _upsampled(wide.transpose(-1, -2), factor).transpose(-1, -2).contiguous()
+
+
+def _cut(stored: Float[Tensor, "m c h w"], factor: int) -> Float[Tensor, "n c t u"]:
+    """The F × F tiles of each image, row by row."""
+    images, channels, height, width = stored.shape
+    tall, wide = height // factor, width // factor
+    tiles = stored.reshape(images, channels, factor, tall, factor, wide)
+    return tiles.permute(0, 2, 4, 1, 3, 5).flatten(0, 2)
+
+
+def _joined(tiles: Float[Tensor, "n c t u"], factor: int) -> Float[Tensor, "m c h w"]:
+    """F × F tiles side by side in an image: undoes `_cut`."""
+    tiles = tiles.reshape(-1, factor, factor, *tiles.shape[1:])
+    # stored image, tile's row, its column, channel, pixel's row, its column
+    return tiles.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+
+
+def _mixed(images: Float[Tensor, "n 3 h w"], *, transpose: bool) -> Float[Tensor, "n 3 h w"]:
+    """Brightness and differences of colours, or back from there."""
+    rows = zip(*COLOURS, strict=True) if transpose else COLOURS
+    parts = images.unbind(1)
+    mixed = [a * parts[0] + b * parts[1] + c * parts[2] for a, b, c in rows]
+    return torch.stack(mixed, 1)
+
+
+def _transposed(
+    form: Form, gradient: Float[Tensor, "n c h w"], stored: Float[Tensor, "m c h w"]
+) -> Float[Tensor, "m c h w"]:
+    with torch.enable_grad():
+        leaf = torch.zeros_like(stored, requires_grad=True)
+        (back,) = torch.autograd.grad(form.decode(leaf), leaf, gradient)
+    return back
+
+
+def _check_multiple(inputs: Float[Tensor, "n c h w"], form: Form) -> None:
+    if len(inputs) % form.seen:
+        raise ValueError(f"{len(inputs)} images are no multiple of {form.seen}")
+
+
+def _check_sides(form: Form, input_shape: Sequence[int], factor: int) -> None:
+    if len(input_shape) != 3:
+        raise UserError(
+            f"`form` is {form}, which is for images: a table takes pixels.", parameter="form"
+        )
+    _, height, width = input_shape
+    if height % factor or width % factor:
+        raise UserError(
+            f"`form` is {form}, and {factor} does not divide the side of {height}×{width} images.",
+            parameter="form",
+        )

@@ -116,6 +116,47 @@ def quadratic_descent(rule, steps):
     return state["params"], generator
 
 
+def test_cosine_cycles_are_those_of_torch():
+    """SGD with momentum 1 − α under CosineAnnealingWarmRestarts, whose velocity has no rate in it.
+
+    There v ← βv + g and θ ← θ − η_t v; here the rate is inside v. They are the same only where η is
+    constant, so the recurrence is written out.
+    """
+    cycle, steps = 7, 20
+    rule = SGHMCRule(0.05, 0.1, 0.0, DECAY, IMAGES, cycle)
+    found, _ = quadratic_descent(rule, steps)
+    theta, velocity = torch.ones(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.SGD([weight], lr=0.05)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimiser, cycle)
+    for _ in range(steps):
+        rate = optimiser.param_groups[0]["lr"]
+        force = curvature_of(4) @ theta + DECAY * theta
+        velocity = 0.9 * velocity - rate * force
+        theta = theta + velocity
+        optimiser.step()
+        scheduler.step()
+    torch.testing.assert_close(found, theta)
+
+
+def test_cosine_cycles_scale_the_noise_with_the_step():
+    rule = SGHMCRule(0.03, 1.0, 1.0, 0.0, IMAGES, 2)
+    params = torch.zeros(200_000, dtype=torch.float64)
+    state = {"params": params, **rule.slots(params)}
+    generator = torch.Generator().manual_seed(0)
+    for share in (1.0, 0.5, 1.0):
+        drawn = rule.draw(params, generator)
+        state = {**state, **rule.update({**state, **drawn}, torch.zeros_like(params))}
+        expected = 2 * 0.03 * share / IMAGES
+        assert float(state["velocity"].square().mean()) == pytest.approx(expected, rel=0.02)
+
+
+def test_samples_are_kept_where_a_cycle_ends():
+    sampler = SGHMC(schedule="cosine", epochs=60, every=20, batch=4)
+    assert sampler.rule(10, 1.0).cycle == 20 * 3
+    assert SGHMC().rule(10, 1.0).cycle == 0
+
+
 def test_sghmc_at_zero_temperature_is_sgd_with_momentum():
     found, generator = quadratic_descent(SGHMCRule(0.05, 0.1, 0.0, DECAY, IMAGES), 50)
     theta = torch.ones(4, dtype=torch.float64, requires_grad=True)

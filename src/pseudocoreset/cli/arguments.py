@@ -240,7 +240,7 @@ def config_files(words: Sequence[str]) -> list[Path]:
     return found
 
 
-RUN_FACTS = ("data", "data_fingerprint", "experts", "nets")
+RUN_FACTS = ("data", "data_fingerprint", "experts", "nets", "init_coreset")
 """What the configuration of a run tells of, and no option takes."""
 
 

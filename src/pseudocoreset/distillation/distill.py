@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data
-from pseudocoreset.distillation.job import DistillOptions, resolve
+from pseudocoreset.distillation.job import FROM_CORESET, DistillOptions, resolve
 from pseudocoreset.distillation.loop import run
 from pseudocoreset.engine.device import DeviceLike
 from pseudocoreset.engine.progress import ProgressLike
@@ -26,14 +26,16 @@ def distill(
     ipc: int = 10,
     form: Form | str | None = None,
     labels: str | None = None,
+    label_start: str | None = None,
     recipe: str = "best",
     steps: int | None = None,
     lr_images: float | None = None,
     lr_labels: float | None = None,
+    optimizer: str | None = None,
     momentum: float | None = None,
     average: float | None = None,
     batch: int | None = None,
-    init: str | None = None,
+    init: Pseudocoreset | Path | str | None = None,
     target_noise: float | None = None,
     dsa: str | None = None,
     net: NetLike | Sequence[NetLike] | None = None,
@@ -53,14 +55,16 @@ def distill(
         ipc: images per class; for regression, the number of points
         form: how images are stored: `pc.Pixels()`, `pc.Mosaic(2)`, or `"mosaic:2"`
         labels: `hard`, `learned` or `experts`
+        label_start: what learned labels are at first: `classes` or `experts`
         recipe: `best`, `tuned`, `paper`, or a YAML file
         steps: number of updates
         lr_images: learning rate of the inputs
         lr_labels: learning rate of learned labels
+        optimizer: `sgd` or `adam`
         momentum: momentum of the updates
         average: share of the updates, the last ones, that the coreset is the mean of
         batch: coreset points a step and an update
-        init: `real` or `noise`
+        init: `real`, `noise`, or a coreset to improve, or its path
         target_noise: for regression, the likelihood's standard deviation, in standard deviations of
             the targets; default: the experts' RMSE at points that they left out
         dsa: augmentation: `on`, `off` or kinds separated by commas
@@ -71,17 +75,20 @@ def distill(
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
         progress: whether to show a progress bar
     """
+    start = init if isinstance(init, Pseudocoreset) else None
     named = {
         "ipc": ipc,
         "form": None if form is None else str(form),
         "labels": labels,
+        "label_start": label_start,
         "steps": steps,
         "lr_images": lr_images,
         "lr_labels": lr_labels,
+        "optimizer": optimizer,
         "momentum": momentum,
         "average": average,
         "batch": batch,
-        "init": init,
+        "init": FROM_CORESET if start else None if init is None else str(init),
         "target_noise": target_noise,
         "dsa": dsa,
         "checkpoint_every": checkpoint_every,
@@ -94,7 +101,7 @@ def distill(
         stores = list(experts)
     for each in stores:
         require_type(each, ExpertStore, "experts", advice)
-    job = resolve(data, stores, method, options, recipe)
+    job = resolve(data, stores, method, options, recipe, start=start)
     nets: list[NetLike] = []
     if isinstance(net, str) or callable(net):
         nets = [net]

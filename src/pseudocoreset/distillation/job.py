@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from pseudocoreset.augment import Augmentation
+from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data
 from pseudocoreset.engine.options import Options, limits_of, option, parsed
 from pseudocoreset.engine.text import printable
@@ -25,14 +27,28 @@ class DistillOptions(Options):
     """The options of the loop, whatever the method."""
 
     ipc: int = option(10, "images per class; points for regression", at_least=1)
-    form: str = option("pixels", "how images are stored: pixels, or mosaic:F for F×F smaller ones")
+    form: str = option(
+        "pixels",
+        "how images are stored: pixels, mosaic:F for F×F smaller ones, or chroma:F for twice as "
+        "many with colour at half the resolution",
+    )
     labels: str = option(
         "hard",
         "targets: hard (fixed), learned, or experts (their mean prediction at the end)",
         choices=("hard", "learned", "experts"),
     )
+    label_start: str = option(
+        "classes",
+        "what learned labels are at first: classes (smoothed) or experts (their mean prediction)",
+        choices=("classes", "experts"),
+    )
     steps: int = option(1000, "updates (N)", at_least=0, extendable=True)
     lr_images: float = option(1000.0, "learning rate of the inputs, for a mean loss (α)", above=0)
+    optimizer: str = option(
+        "sgd",
+        "rule of the updates: sgd, or adam, whose learning rates are far smaller",
+        choices=("sgd", "adam"),
+    )
     momentum: float = option(0.5, "momentum of the updates", at_least=0, below=1)
     average: float = option(
         0.0,
@@ -46,7 +62,10 @@ class DistillOptions(Options):
         None, "augmentation: on, off, or kinds separated by commas; default: the experts' own"
     )
     lr_labels: float = option(10.0, "learning rate of learned labels", above=0)
-    init: str = option("real", "what the inputs are at first", choices=("real", "noise"))
+    init: str = option(
+        "real",
+        "what the coreset is at first: real, noise, or the path of a coreset or a run to improve",
+    )
     target_noise: float | None = option(
         None,
         "standard deviation of a regression target about its mean, in standard deviations of the "
@@ -58,8 +77,15 @@ class DistillOptions(Options):
     )
 
 
-UPDATE_OPTIONS = ("steps", "lr_images", "momentum", "average", "batch", "lr_labels", "init")
+UPDATE_OPTIONS = (
+    *("steps", "lr_images", "optimizer", "momentum", "average", "batch", "lr_labels", "init"),
+    "label_start",
+)
 """What a method that makes no updates has no use for."""
+FROM_CORESET = "coreset"
+"""What a configuration has as `init` where another coreset was the start."""
+LATER = ("target_noise", "optimizer", "label_start")
+"""Options that a configuration has only where they are not the default."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +98,8 @@ class Job:
     likelihood: Likelihood
     augmentation: Augmentation
     recipe: Recipe
+    start: Pseudocoreset | None = None
+    """The coreset that the updates begin with, where one was given."""
 
     @property
     def learns_targets(self) -> bool:
@@ -85,6 +113,7 @@ class Job:
 
     def config(self) -> dict[str, Any]:
         """All settings by name, as files keep them; those without a use are left out."""
+        defaults = DistillOptions().as_dict()
         values = {
             "method": method_name(self.method),
             "recipe": self.recipe.section,
@@ -95,8 +124,11 @@ class Job:
         unused = () if self.method.makes_updates else (*UPDATE_OPTIONS, "checkpoint_every")
         if not self.learns_targets:
             unused = (*unused, "lr_labels")
-        if self.options.target_noise is None:
-            unused = (*unused, "target_noise")
+        for name in LATER:  # a run that was begun before there were these goes on
+            if values[name] == defaults[name]:
+                unused = (*unused, name)
+        if self.start is not None:
+            values |= {"init": FROM_CORESET, "init_coreset": self.start.fingerprint}
         return {name: value for name, value in values.items() if name not in unused}
 
 
@@ -106,6 +138,8 @@ def resolve(
     method: Method | str,
     options: DistillOptions,
     recipe: str = "best",
+    *,
+    start: Pseudocoreset | None = None,
 ) -> Job:
     """Fill in what was not given, from the recipe and the experts, and check that all fits.
 
@@ -115,6 +149,7 @@ def resolve(
         method: a method or its name
         options: the options of the loop
         recipe: `best`, `tuned`, `paper`, or a YAML file
+        start: a coreset to begin with; default: what `options.init` says
     """
     method = method_class(method)() if isinstance(method, str) else method
     if not isinstance(method, Method):
@@ -132,6 +167,9 @@ def resolve(
     loop = options.resolved(values)
     form = parse_form(loop.form)
     form.check(data.input_shape)
+    start = start or _start(loop.init)
+    if start is not None:
+        _check_start(start, data, loop, form)
     likelihood = _likelihood(data, stores, loop.target_noise)
     if method.along_sum and "lr_images" not in options.given:
         moved = min(loop.batch, _points_seen(data, loop.ipc, form))
@@ -146,7 +184,48 @@ def resolve(
     loop = replace(loop, dsa=str(augmentation), form=str(form))
     if isinstance(likelihood, Gaussian):
         loop = replace(loop, target_noise=likelihood.noise)
-    return Job(complete, loop, form, likelihood, augmentation, found)
+    return Job(complete, loop, form, likelihood, augmentation, found, start)
+
+
+def _start(init: str) -> Pseudocoreset | None:
+    """The coreset that `init` names, if it names one."""
+    if init in ("real", "noise"):
+        return None
+    path = Path(init)
+    path = path / "coreset.safetensors" if path.is_dir() else path
+    if init == FROM_CORESET and not path.exists():
+        raise UserError("the run began with a coreset: give `init`, its file.", "init")
+    if not path.is_file():
+        raise UserError(
+            f"`init` is {printable(init)}: give real, noise, or the path of a coreset.", "init"
+        )
+    return Pseudocoreset.load(path)
+
+
+def _check_start(start: Pseudocoreset, data: Data, loop: DistillOptions, form: Form) -> None:
+    """Refuse a coreset that the updates can't begin with."""
+    each = loop.ipc * (1 if data.task == "regression" else data.classes)
+    pairs = {
+        "task": (start.task, data.task),
+        "input shape": (times(start.input_shape), times(data.input_shape)),
+        "number of classes": (len(start.class_names), len(data.class_names)),
+        "`form`": (start.form, form),
+        "number of points": (len(start), each),
+    }
+    for name, (there, here) in pairs.items():
+        if there != here:
+            raise UserError(f"`init` is a coreset whose {name} is {there}, not {here}.", "init")
+    if data.holdout is not None and start.provenance.data_fingerprint != data.fingerprint:
+        raise UserError(
+            "`init` is a coreset that may have been made of points that are held out here: give "
+            "one that was made with the same `holdout`.",
+            "init",
+        )
+
+
+def times(shape: Sequence[int]) -> str:
+    """A shape in words, such as 3×32×32."""
+    return "×".join(map(str, shape))
 
 
 def _recipe_values(recipe: Recipe, method: Method) -> dict[str, Any]:
@@ -211,5 +290,6 @@ def _check_use(method: Method, given: DistillOptions, complete: DistillOptions) 
                 )
         if complete.labels == "learned":
             raise UserError(f"{method_name(method)} learns no `labels`: leave them hard.", "labels")
-    if "lr_labels" in given.given and complete.labels != "learned":
-        raise UserError("`lr_labels` has no use unless `labels` are learned.", "lr_labels")
+    for name in ("lr_labels", "label_start"):
+        if name in given.given and complete.labels != "learned":
+            raise UserError(f"`{name}` has no use unless `labels` are learned.", name)

@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.data import Data
-from pseudocoreset.distillation.job import DistillOptions, Job
+from pseudocoreset.distillation.job import DistillOptions, Job, times
 from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.progress import ProgressLike, progress_of
@@ -43,6 +43,11 @@ FARTHEST = 0.3
 """No number of a table moves by more standard deviations than this in an update."""
 LABEL_SHARE = 0.9
 """A learned label starts with this much on its class, the rest spread over all."""
+LEAST_SHARE = 1e-4
+"""No class of a learned label that starts from probabilities has less."""
+SLOTS = {"sgd": ("velocity",), "adam": ("first", "second", "count")}
+"""What the rule of the updates keeps for each number that is learned."""
+ADAM_BETA2, ADAM_EPS = 0.999, 1e-8
 
 
 def run(
@@ -85,12 +90,14 @@ def run(
         num_train=data.num_train,
         net_source=networks[0].source_digest,
     )
-    making = _Run(data, job, choose_device(device), seed)
+    if job.options.label_start == "experts":
+        _require_experts("label_start", stores)
+    making = _Run(data, job, choose_device(device), seed, stores)
     divergence = None
     if job.method.makes_updates:
         divergence = prepare(job.method, making.contexts(stores, networks))
-    if job.options.labels == "experts" and not stores:
-        raise UserError("`labels` of the experts need experts: give `experts`.", "labels")
+    if job.options.labels == "experts":
+        _require_experts("labels", stores)
     folder = None
     if out is not None:  # begun last: what is refused leaves nothing behind
         named = asdict(provenance)
@@ -100,7 +107,7 @@ def run(
     with nullcontext() if folder is None else folder.alone():
         if divergence is not None:
             making.go(divergence, folder, progress)
-        stored, targets = making.result(stores)
+        stored, targets = making.result()
         coreset = Pseudocoreset(
             stored.cpu(),
             targets.cpu(),
@@ -134,61 +141,76 @@ def _networks(stores: Sequence[ExpertStore], given: Sequence[NetLike], data: Dat
     return networks
 
 
+def _require_experts(name: str, stores: Sequence[ExpertStore]) -> None:
+    if not stores:
+        raise UserError(f"`{name}` of the experts need experts: give `experts`.", name)
+
+
 def _check_stores(stores: Sequence[ExpertStore], data: Data) -> None:
     for store in stores:
         if store.identity.fingerprint != data.fingerprint:
             there, holdout = store.identity, 0 if data.holdout is None else len(data.holdout)
             raise UserError(
                 f"{store.path} holds experts of other data: of {printable(there.data)}, `holdout` "
-                f"{there.holdout} and inputs of {_times(there.input_shape)}, not of {data.name} "
-                f"with `holdout` {holdout} and inputs of {_times(data.input_shape)}.",
+                f"{there.holdout} and inputs of {times(there.input_shape)}, not of {data.name} "
+                f"with `holdout` {holdout} and inputs of {times(data.input_shape)}.",
                 "experts",
             )
         store.refuse_damaged()
-
-
-def _times(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))
 
 
 class _Run:
     """A coreset in the making.
 
     All that changes is in one dictionary that is replaced as a whole: `images` (the stored inputs),
-    `label_logits` (of learned targets), the `velocity/…` and, where asked for, the `mean/…` of
-    each, and the method's own state, `method/…`. So an interrupt leaves the state after some whole
-    update, which is what a checkpoint keeps.
+    `label_logits` (of learned targets), the `velocity/…` (or what else the rule keeps) and, where
+    asked for, the `mean/…` of each, and the method's own state, `method/…`. So an interrupt leaves
+    the state after some whole update, which is what a checkpoint keeps.
     """
 
-    def __init__(self, data: Data, job: Job, device: torch.device, seed: int) -> None:
+    def __init__(
+        self,
+        data: Data,
+        job: Job,
+        device: torch.device,
+        seed: int,
+        stores: Sequence[ExpertStore] = (),
+    ) -> None:
         self._job = job
         self._options = job.options
         self._seed = seed
+        self._stores = stores
         self._data = data.to(device)
         self._rng = Rng(device, seed, "start")
-        stored, self._targets = start_points(self._data, job.options, job.form, self._rng)
-        tensors: State = {"images": stored, "velocity/images": torch.zeros_like(stored)}
+        if job.start is None:
+            stored, self._targets = start_points(self._data, job.options, job.form, self._rng)
+        else:
+            start = job.start.to(device)
+            stored, self._targets = start.inputs, start.seen_targets
+        tensors: State = {"images": stored}
         if job.learns_targets:
-            learned = _learnable(self._targets, job.likelihood)
-            tensors |= {"label_logits": learned, "velocity/labels": torch.zeros_like(learned)}
-        self._now = (0, tensors)  # updates made, and the state after them
+            targets = self._targets
+            if job.options.label_start == "experts":
+                targets = self._expert_targets(job.form.decode(stored))
+            tensors["label_logits"] = _learnable(targets, job.likelihood)
+        self._now = (0, _with_slots(tensors, job.options.optimizer))
 
     def coreset(self) -> Points:
         """The points that networks see now."""
         return self._points(self._now[1])
 
-    def result(self, stores: Sequence[ExpertStore]) -> tuple[Tensor, Tensor]:
+    def _expert_targets(self, inputs: Tensor) -> Tensor:
+        job, rng = self._job, Rng(inputs.device, self._seed, "expert targets")
+        return expert_targets(self._stores, inputs, job.augmentation, job.likelihood, rng)
+
+    def result(self) -> tuple[Tensor, Tensor]:
         """Stored inputs and targets at the end: as they are now, or their mean over the updates."""
         tensors = self._now[1]
         tensors = {**tensors, **_under(tensors, "mean/")}
         stored, points = tensors["images"], self._points(tensors)
         if self._options.labels == "experts":
-            rng = Rng(stored.device, self._seed, "expert targets")
-            job = self._job
-            return stored, expert_targets(
-                stores, points.inputs, job.augmentation, job.likelihood, rng
-            )
-        if self._job.learns_targets or self._data.task == "regression":
+            return stored, self._expert_targets(points.inputs)
+        if points.targets.is_floating_point():
             return stored, points.targets
         return stored, self._targets[:: self._job.form.seen]  # one class a stored image
 
@@ -254,7 +276,7 @@ class _Run:
         _warn_of_missed(missed, self._job)
 
     def _descended(self, estimate: Estimate, coreset: Points) -> State:
-        """The state after z ← z − α v with v ← momentum · v + decodeᵀ g."""
+        """The state after z ← z − α v with v ← momentum · v + decodeᵀ g, or after Adam's step."""
         tensors, options = dict(self._now[1]), self._options
         tensors |= {f"method/{name}": value for name, value in estimate.state.items()}
         form = self._job.form
@@ -272,10 +294,15 @@ class _Run:
         for name, (key, gradient, lr) in moved.items():
             # What gets no gradient stays put, momentum or not.
             touched = (gradient.flatten(1) != 0).any(1).view(-1, *[1] * (gradient.ndim - 1))
-            old = tensors[f"velocity/{name}"]
-            velocity = options.momentum * old + gradient
-            tensors[f"velocity/{name}"] = torch.where(touched, velocity, old)
-            step = (lr * scale * velocity).clamp(-farthest, farthest)
+            slots = {slot: tensors[f"{slot}/{name}"] for slot in SLOTS[options.optimizer]}
+            if options.optimizer == "adam":
+                new, direction = _adam_step(slots, gradient, options.momentum)
+            else:
+                direction = options.momentum * slots["velocity"] + gradient
+                new = {"velocity": direction}
+            for slot, value in new.items():
+                tensors[f"{slot}/{name}"] = torch.where(touched, value, slots[slot])
+            step = (lr * scale * direction).clamp(-farthest, farthest)
             tensors[key] = torch.where(touched, tensors[key] - step, tensors[key])
         return tensors
 
@@ -311,10 +338,31 @@ class _Run:
         )
 
 
+def _with_slots(tensors: State, optimizer: str) -> State:
+    """What is learned, and what the rule of the updates keeps for it."""
+    found = dict(tensors)
+    for name, key in (("images", "images"), ("labels", "label_logits")):
+        if key in tensors:
+            found |= {f"{slot}/{name}": torch.zeros_like(tensors[key]) for slot in SLOTS[optimizer]}
+    return found
+
+
+def _adam_step(slots: State, gradient: Tensor, momentum: float) -> tuple[State, Tensor]:
+    """The new slots of Adam, and the direction to go; each point counts its own steps."""
+    count = slots["count"] + 1
+    first = momentum * slots["first"] + (1 - momentum) * gradient
+    second = ADAM_BETA2 * slots["second"] + (1 - ADAM_BETA2) * gradient.square()
+    root = (second / (1 - ADAM_BETA2**count)).sqrt() + ADAM_EPS
+    direction = first / (1 - momentum**count) / root
+    return {"first": first, "second": second, "count": count}, direction
+
+
 def _learnable(targets: Shaped[Tensor, "m ..."], likelihood: Likelihood) -> Float[Tensor, "m k"]:
     """Where learned targets start: logits of soft labels, or the numbers themselves."""
     if not isinstance(likelihood, Categorical):
         return targets.clone()
+    if targets.is_floating_point():
+        return targets.clamp(min=LEAST_SHARE).log()
     classes = likelihood.classes
     shares = torch.full((len(targets), classes), (1 - LABEL_SHARE) / classes)
     shares = shares.to(targets.device) + LABEL_SHARE * one_hot(targets, classes)

@@ -1,7 +1,7 @@
 """Stochastic-gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin, 2014)."""
 
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, pi, sqrt
 from typing import ClassVar
 
 import torch
@@ -14,7 +14,11 @@ from pseudocoreset.posterior.sampler import TEMPERATURE, Sampler, noise
 
 @dataclass(frozen=True)
 class SGHMC(Sampler):
-    """v ← (1−α)v − η∇Ũ(θ) + N(0, 2ηα·T/(weight·m)), then θ ← θ + v."""
+    """v ← (1−α)v − η∇Ũ(θ) + N(0, 2ηα·T/(weight·m)), then θ ← θ + v.
+
+    With the schedule `cosine` (Zhang et al., 2020), η falls to nearly 0 before each sample that is
+    kept and starts again after it: η_t = η/2 (1 + cos(π t/C)) in step t of the C between two.
+    """
 
     name: ClassVar[str] = "sghmc"
 
@@ -23,6 +27,11 @@ class SGHMC(Sampler):
         TEMPERATURE,
         "T of exp(−U/T); none: the paper's noise, T = 2d²m / (ηα) with d = 0.01/m",
         at_least=0,
+    )
+    schedule: str = option(
+        "constant",
+        "step size over time: constant, or cosine, which falls to 0 before each sample",
+        choices=("constant", "cosine"),
     )
 
     def temperature_for(self, points: int) -> float:
@@ -41,7 +50,8 @@ class SGHMC(Sampler):
         """What moves the weights."""
         count = weight * points
         temperature = self.temperature_for(points)
-        return SGHMCRule(self.step, self.friction, temperature, self.decay(count), count)
+        cycle = self.every * ceil(points / self.batch) if self.schedule == "cosine" else 0
+        return SGHMCRule(self.step, self.friction, temperature, self.decay(count), count, cycle)
 
 
 @dataclass(frozen=True)
@@ -60,15 +70,18 @@ class SGHMCRule:
     """λ"""
     points: float
     """weight·m, the points that U counts"""
+    cycle: int = 0
+    """C, the steps over which η falls to 0 again and again; 0 for a constant η"""
 
     @property
     def noise_std(self) -> float:
-        """The standard deviation of the noise in one step."""
+        """The standard deviation of the noise in one step of the size η."""
         return sqrt(2 * self.step * self.friction * self.temperature / self.points)
 
     def slots(self, params: Tensor) -> State:
-        """At rest; `kinetic_sum` gathers ‖v‖²/p over the steps."""
-        return {"velocity": torch.zeros_like(params), "kinetic_sum": params.new_zeros(())}
+        """At rest; `kinetic_sum` gathers ‖v‖²/p over the steps, `phase` counts them."""
+        slots = {"velocity": torch.zeros_like(params), "kinetic_sum": params.new_zeros(())}
+        return {**slots, "phase": params.new_zeros(())} if self.cycle else slots
 
     def draw(self, params: Tensor, generator: torch.Generator) -> State:
         """The noise of one step."""
@@ -78,16 +91,25 @@ class SGHMCRule:
         """One step of the chain."""
         params, velocity = state["params"], state["velocity"]
         force = gradient + self.decay * params
-        velocity = (1 - self.friction) * velocity - self.step * force
+        share: Tensor | float = 1.0
+        changed: State = {}
+        if self.cycle:
+            phase = state["phase"]
+            share = 0.5 + 0.5 * torch.cos(pi / self.cycle * (phase % self.cycle))
+            changed["phase"] = phase + 1
+        velocity = (1 - self.friction) * velocity - share * self.step * force
         if "noise" in state:
-            velocity = velocity + self.noise_std * state["noise"]
+            velocity = velocity + share**0.5 * self.noise_std * state["noise"]
         kinetic = state["kinetic_sum"] + velocity.square().mean()
-        return {"params": params + velocity, "velocity": velocity, "kinetic_sum": kinetic}
+        changed |= {"params": params + velocity, "velocity": velocity, "kinetic_sum": kinetic}
+        return changed
 
-    def kinetic_temperature(self, mean_square: float) -> float:
-        """The temperature that a mean of v² shows.
+    def kinetic_temperature(self, mean_square: float) -> float | None:
+        """The temperature that a mean of v² shows; None where η changes.
 
         Noise and friction alone give v the variance 2ηαT/m / (1 − (1−α)²) = ηT/m / (1 − α/2). A
         chain that is hotter than it should be is driven by the noise of its gradients.
         """
+        if self.cycle:
+            return None
         return mean_square * self.points * (1 - self.friction / 2) / self.step
