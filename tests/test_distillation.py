@@ -103,6 +103,7 @@ def interrupt_in_call(monkeypatch, number):
         (7, {"draws": 2}),
         (6, {"average": 0.4}),
         (5, {"labels": "learned", "optimizer": "adam", "label_start": "experts"}),
+        (6, {"reuse": 3, "reuse_steps": 2}),
     ],
 )
 def test_interrupted_run_goes_on_to_the_same_coreset(

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from oracles.fbpc import slow_update
+from pseudocoreset.augment import Augmentation
 from pseudocoreset.engine.streams import SideStream
 from pseudocoreset.errors import UserError
 from pseudocoreset.methods import FBPC, FBPCIsotropic, Points, fbpc
-from pseudocoreset.nets import Net
+from pseudocoreset.nets import Net, Weights
 from small_world import (
     in_double,
     in_double_points,
@@ -20,6 +21,7 @@ from small_world import (
 )
 
 CPU = torch.device("cpu")
+LR_MAP = 0.01
 
 CASES = {
     "full": {},
@@ -63,6 +65,50 @@ def test_update_equals_its_slow_twin(store, data, case, kind, soft):
     estimate, slow = assert_twins(method, in_double(context), coreset, tolerance=1e-8)
     assert ("targets" in estimate.gradients) == soft
     assert slow.map_steps < method.max_map_steps
+
+
+def adam_by_hand(context, coreset, state, steps):
+    """Steps of Adam on the whole coreset, without augmentation, from a kept solution."""
+    params, first, second = (state[name].clone() for name in ("params", "first", "second"))
+    for count in range(int(state["count"]) + 1, int(state["count"]) + steps + 1):
+        leaf = params.clone().requires_grad_()
+        outputs, _ = context.net.train(Weights(leaf, state["buffers"]), coreset.inputs)
+        loss = torch.nn.functional.cross_entropy(outputs, coreset.targets)
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        root = (second / (1 - 0.999**count)).sqrt() + 1e-8
+        params = params - LR_MAP * first / (1 - 0.9**count) / root
+    return params
+
+
+@pytest.mark.parametrize("kind", [FBPC, FBPCIsotropic])
+def test_shared_solution_follows_the_coreset(store, data, kind):
+    method = make_method(kind, reuse=3, reuse_steps=4, lr_map=LR_MAP)
+    context = in_double(replace(make_context(store, data), augmentation=Augmentation(())))
+    coreset = in_double_points(make_points(data))
+    divergence, rng = method.prepare(context), make_rng()
+    states, steps = [{}], []
+    for update in range(4):
+        moved = Points(coreset.inputs + 0.05 * update, coreset.targets)
+        estimate = divergence.gradient(moved, states[-1], rng)
+        steps.append(estimate.info["map_steps"])
+        states.append(estimate.state)
+        if 0 < update < 3:
+            expected = adam_by_hand(context, moved, states[-2], 4)
+            torch.testing.assert_close(estimate.state["params"], expected)
+            outputs = context.net.apply(Weights(expected, estimate.state["buffers"]), moved.inputs)
+            posterior = torch.nn.functional.cross_entropy(outputs, moved.targets)
+            assert float(posterior) < float(-torch.log(torch.tensor(1 / 3)))
+    assert [int(state["uses"]) for state in states[1:]] == [1, 2, 3, 1]
+    assert steps[1:3] == [4, 4]
+    assert steps[0] > 4
+    assert steps[3] > 4  # a new one
+
+
+def test_solution_that_is_not_shared_is_not_kept(store, data):
+    estimate = update(make_method(FBPCIsotropic), make_context(store, data), make_points(data))
+    assert estimate.state == {}
 
 
 @pytest.mark.parametrize("batch", [100, 4])

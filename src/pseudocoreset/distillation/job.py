@@ -84,7 +84,7 @@ UPDATE_OPTIONS = (
 """What a method that makes no updates has no use for."""
 FROM_CORESET = "coreset"
 """What a configuration has as `init` where another coreset was the start."""
-LATER = ("target_noise", "optimizer", "label_start")
+LATER = ("target_noise", "optimizer", "label_start", "reuse", "reuse_steps")
 """Options that a configuration has only where they are not the default."""
 
 
@@ -113,7 +113,7 @@ class Job:
 
     def config(self) -> dict[str, Any]:
         """All settings by name, as files keep them; those without a use are left out."""
-        defaults = DistillOptions().as_dict()
+        defaults = {**DistillOptions().as_dict(), **type(self.method)().as_dict()}
         values = {
             "method": method_name(self.method),
             "recipe": self.recipe.section,
@@ -125,7 +125,7 @@ class Job:
         if not self.learns_targets:
             unused = (*unused, "lr_labels")
         for name in LATER:  # a run that was begun before there were these goes on
-            if values[name] == defaults[name]:
+            if values.get(name) == defaults.get(name):
                 unused = (*unused, name)
         if self.start is not None:
             values |= {"init": FROM_CORESET, "init_coreset": self.start.fingerprint}

@@ -20,7 +20,7 @@ from pseudocoreset.methods.function_space import (
     OutputVariance,
     negative_log_likelihood,
 )
-from pseudocoreset.methods.map_solution import MapSolver, random_order
+from pseudocoreset.methods.map_solution import MapSolution, MapSolver, random_order
 from pseudocoreset.nets import Weights
 from pseudocoreset.training import coreset_points, outputs_of
 
@@ -41,6 +41,10 @@ class _FunctionSpace(Method):
     lr_map: float = option(0.001, "learning rate of Adam towards the MAP solution", above=0)
     max_map_steps: int = option(5000, "bound on the steps towards the MAP solution", at_least=1)
     draws: int = option(1, "augmentations under which an update sees the coreset", at_least=1)
+    reuse: int = option(1, "updates that share one MAP solution of the coreset", at_least=1)
+    reuse_steps: int = option(
+        10, "steps that a shared MAP solution is trained on between two updates", at_least=1
+    )
 
     def check(self) -> None:
         if self.to_epoch is not None and self.to_epoch < self.from_epoch:
@@ -81,7 +85,8 @@ class FBPC(_FunctionSpace):
     the outputs over K more steps from there, each seeing u under an augmentation of its own.
 
     The means of both posteriors see u under the same augmentations. A coreset of more than
-    `batch` points is updated `batch` points at a time.
+    `batch` points is updated `batch` points at a time. With `reuse` above 1, a MAP solution of the
+    coreset is not found anew in each update: it follows the coreset by a few more steps.
     """
 
     name: ClassVar[str] = "fbpc"
@@ -112,7 +117,7 @@ class _FBPCDivergence:
         self._inner: _Inner | None = None
 
     def start(self) -> State:
-        """FBPC keeps nothing between updates."""
+        """Nothing; later, the MAP solution that several updates share."""
         return {}
 
     def gradient(self, coreset: Points, state: State, rng: Rng) -> Estimate:
@@ -126,16 +131,16 @@ class _FBPCDivergence:
         draws = inner.draw_augmentations(batch.inputs)
         theta_x = self._experts.draw(method.from_epoch, rng, self._context.device, method.to_epoch)
         if not inner.has_covariance:
-            solution = inner.solver.solve(coreset)
+            solution = self._solution(inner, coreset, state)
             unit = batch.inputs.new_ones((len(batch.inputs), self._context.net.outputs))
             variance_x, variance_u = unit, unit
         else:
             with inner.side:
                 variance_x = inner.variance_on_real_data(theta_x, batch.inputs)
-            solution = inner.solver.solve(coreset)
+            solution = self._solution(inner, coreset, state)
             variance_u = inner.variance_on_coreset(solution.weights, batch.inputs, coreset)
             inner.side.wait()
-        theta_u = solution.weights
+        theta_u, kept = solution.weights, self._kept(inner, state)
         found = inner.estimate(batch, draws, (theta_x, variance_x), (theta_u, variance_u))
         info = {
             "loss_x": float(found["loss_x"]),
@@ -146,7 +151,21 @@ class _FBPCDivergence:
             "map_steps": solution.steps,
             "map_missed": int(not solution.reached),
         }
-        return Estimate(_spread(found, coreset, index), state, info)
+        return Estimate(_spread(found, coreset, index), kept, info)
+
+    def _solution(self, inner: "_Inner", coreset: Points, state: State) -> MapSolution:
+        """A MAP solution of the coreset: a new one, or one that follows it."""
+        if state and int(state["uses"]) < self._method.reuse:
+            return inner.solver.follow(coreset, state, self._method.reuse_steps)
+        return inner.solver.solve(coreset)
+
+    def _kept(self, inner: "_Inner", state: State) -> State:
+        """What the next update may go on from."""
+        if self._method.reuse == 1:
+            return {}
+        uses = int(state["uses"]) if state else self._method.reuse
+        following = uses < self._method.reuse
+        return {**inner.solver.kept(), "uses": torch.tensor(uses + 1 if following else 1)}
 
 
 def _spread(found: State, coreset: Points, index: Tensor | None) -> State:

@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.methods.base import Context, Points
 from pseudocoreset.nets import Weights
@@ -13,6 +14,9 @@ from pseudocoreset.training import Adam, Training, coreset_points
 BLOCK = 10
 """Steps between two looks at the loss; what is looked at is the mean over them. To look is to wait
 for the device; were the next step begun before, one step an update would be in vain."""
+
+_KEPT = ("params", "buffers", "first", "second", "count")
+"""A network in training by Adam."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +74,33 @@ class MapSolver:
         """Train until γ is reached, or for as many steps as are allowed."""
         start = self._net.init(self._rng.device)
         self._training.start(start, coreset._asdict())
-        least = self._likelihood.lowest(coreset.targets)
         steps, loss = 0, float("inf")
         # A loss that is NaN ends the search too: it can't come back from there.
         while loss > self._options.gamma and steps < self._options.max_map_steps:
-            if self._batch is not None:
-                self._training.set_order(random_order(len(coreset.inputs), self._rng))
             block = min(BLOCK, self._options.max_map_steps - steps)
-            self._training.run(block)
-            loss = self._training.take("loss_sum") / block - least
+            loss = self._trained(coreset, block)
             steps += block
         return MapSolution(self._training.weights, loss, steps, loss <= self._options.gamma)
+
+    def follow(self, coreset: Points, kept: State, steps: int) -> MapSolution:
+        """Train a solution for a few more steps, on a coreset that has moved a little."""
+        start = Weights(kept["params"], kept["buffers"])
+        slots = {name: kept[name] for name in _KEPT if name in kept}
+        self._training.start(start, {**coreset._asdict(), **slots})
+        loss = self._trained(coreset, steps)
+        return MapSolution(self._training.weights, loss, steps, True)
+
+    def kept(self) -> State:
+        """What `follow` goes on from."""
+        return {name: self._training.state[name].clone() for name in _KEPT}
+
+    def _trained(self, coreset: Points, steps: int) -> float:
+        """Take steps; their mean loss, above the lowest that the targets allow."""
+        if self._batch is not None:
+            self._training.set_order(random_order(len(coreset.inputs), self._rng))
+        self._training.run(steps)
+        least = self._likelihood.lowest(coreset.targets)
+        return self._training.take("loss_sum") / steps - least
 
 
 def random_order(number: int, rng: Rng) -> torch.Tensor:
