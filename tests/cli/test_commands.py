@@ -505,6 +505,19 @@ def test_evaluate_takes_a_run_and_a_posterior(folder, tmp_path, capsys):
     assert "--seeds" in capsys.readouterr().err
 
 
+def test_evaluate_prints_one_network_and_a_predictive_temperature(folder, tmp_path, capsys):
+    words = ["evaluate", folder / "run", "--data", "digits", "--epochs", 20, "--every", 10]
+    words += ["--seeds", 2, "--predictive-temperature", 0.7, "--json", tmp_path / "a.json"]
+    run(*words)
+    lines = capsys.readouterr().out.splitlines()
+    found = json.loads((tmp_path / "a.json").read_text())
+    for title, name in (("one network", "single"), ("pooled at T 0.7", "pooled_calibrated")):
+        (line,) = [line for line in lines if line.startswith(f"{title} ")]
+        assert f"nll {found[name]['nll']:.4f}" in line
+    run(*words, "--predictive-temperature", 0, code=2)
+    assert "--predictive-temperature" in capsys.readouterr().err
+
+
 def test_predict_writes_csv_and_takes_folders(folder, tmp_path):
     for number in range(2):
         Image.new("L", (8, 8), 40 * number).save(tmp_path / f"{number}.png")

@@ -13,10 +13,11 @@ import torch
 from pseudocoreset import SGHMC, UserError, distill, evaluate, sample
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.data import Split
-from pseudocoreset.evaluation.evaluate import Evaluation, same_data
+from pseudocoreset.evaluation.evaluate import Evaluation
 from pseudocoreset.evaluation.metrics import Predicted, Scores, scores
+from pseudocoreset.evaluation.points import same_data
 from pseudocoreset.nets import make_net
-from pseudocoreset.posterior import Posterior, sample_posteriors
+from pseudocoreset.posterior import Ensemble, Posterior, sample_posteriors
 from pseudocoreset.posterior.sample import chains_for
 from pseudocoreset.predictor import CPU_BATCH, TEST_BATCH, Predictor
 from small_world import NET, make_method
@@ -287,6 +288,10 @@ def test_regression_is_scored_in_raw_units(table, table_store):
     )
     posterior = sample(coreset, SGHMC(epochs=200, every=50), chains=1, **QUIET)
     found = evaluate(posterior, table, **QUIET)
+    assert (found.pooled_temperature, dict(found.pooled_calibrated)) == (None, {})
+    assert found.single.rmse > 0
+    with pytest.raises(UserError, match="`predictive_temperature` is for classes"):
+        evaluate(posterior, table, predictive_temperature=2.0, **QUIET)
     assert set(found.names) == {"rmse", "nll", "coverage"}
     rows = []
     module = posterior.make_net().build().eval()
@@ -347,3 +352,50 @@ def test_evaluate_refuses_a_sampler_for_a_posterior(posterior, data):
     with pytest.raises(UserError) as error:
         evaluate(posterior, data, SHORT, **QUIET)
     assert error.value.parameter == "sampler"
+
+
+def test_single_is_the_mean_of_the_last_samples(evaluation, coreset, data):
+    lasts = [log_samples(sample(coreset, SHORT, chains=1, seed=s, **QUIET), data) for s in (0, 1)]
+    expected = [scores(Predicted(found[-1:], data.test.targets)) for found in lasts]
+    for name in (*SCALARS, "largest_class"):
+        assert evaluation.single[name] == pytest.approx(sum(e[name] for e in expected) / 2)
+    assert evaluation.single.disagreement == 0
+    assert evaluation.as_json()["single"] == dict(evaluation.single)
+
+
+@pytest.mark.parametrize("sampler", [SHORT, Ensemble(epochs=6, every=2)], ids=["chains", "map"])
+def test_single_takes_one_network_of_each_chain(coreset, data, sampler):
+    posterior = sample(coreset, sampler, chains=2, **QUIET)
+    found = log_samples(posterior, data)
+    places = (2, 5) if sampler is SHORT else range(6)
+    expected = [scores(Predicted(found[p : p + 1], data.test.targets)).nll for p in places]
+    single = evaluate(posterior, data, **QUIET).single
+    assert single.nll == pytest.approx(sum(expected) / len(expected))
+
+
+def test_pooled_samples_are_scored_at_a_temperature_that_is_given(coreset, data):
+    wrong = data.test.targets.clone()
+    wrong[:9] = (wrong[:9] + 1) % 3  # nobody is right about these
+    harder = replace(data, test=Split(data.test.inputs, wrong))
+    options = {"seeds": 2, "other_data": True, **QUIET}
+    plain = evaluate(coreset, harder, SHORT, **options)
+    assert plain.as_json()["pooled_calibrated"] == {}
+    best = plain.pooled_temperature
+    again = evaluate(coreset, harder, SHORT, predictive_temperature=best, **options)
+    at = again.pooled_calibrated
+    assert again.as_json()["pooled_calibrated"] == dict(at)
+    assert again.pooled == plain.pooled
+    assert (at.temperature, at.accuracy) == (best, plain.pooled.accuracy)
+    assert at.keys() == {"temperature", "accuracy", "nll", "ece", "brier"}
+    assert at.nll < plain.pooled.nll
+    for other in (0.9 * best, 1.1 * best):
+        found = evaluate(coreset, harder, SHORT, predictive_temperature=other, **options)
+        assert found.pooled_calibrated.nll > at.nll
+    with pytest.raises(UserError, match="`predictive_temperature` is 0"):
+        evaluate(coreset, data, SHORT, predictive_temperature=0, **QUIET)
+
+
+def test_storage_is_in_the_json(evaluation, coreset):
+    part = evaluation.as_json()["coreset"]
+    assert part["stored_numbers"] == coreset.stored_numbers == 6 * 64 + 6
+    assert part["stored_bytes"] == coreset.stored_bytes == 4 * 6 * 64 + 8 * 6

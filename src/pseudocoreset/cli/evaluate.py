@@ -30,7 +30,8 @@ from pseudocoreset.engine.files import (
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.evaluate import Evaluation, evaluate, points_to_score, same_data
+from pseudocoreset.evaluation.evaluate import SHOWN, Evaluation, evaluate
+from pseudocoreset.evaluation.points import points_to_score, same_data
 from pseudocoreset.interop import read_coreset
 from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Posterior
@@ -45,6 +46,12 @@ class EvaluateOptions(Options):
     seeds: int = option(5, "posteriors to sample", at_least=1)
     chains: int = option(1, "chains of each posterior", at_least=1)
     split: str = option("test", "points to score on", choices=("test", "holdout"))
+    predictive_temperature: float | None = option(
+        None,
+        "score the pooled samples at this predictive temperature, too; `pooled_temperature` in the "
+        "JSON of held-out points gives one",
+        above=0,
+    )
     other_data: bool = option(False, "score on data that the coreset was not made of")
 
 
@@ -119,6 +126,7 @@ def _scored_posterior(arguments: Arguments, path: Path, data: Data) -> Evaluatio
         posterior,
         data,
         split=options.split,
+        predictive_temperature=options.predictive_temperature,
         other_data=options.other_data,
         device=common.device,
         progress=progress_for(arguments),
@@ -145,6 +153,7 @@ def _scored_coreset(arguments: Arguments, path: Path, data: Data) -> list[Evalua
             chains=options.chains,
             weight=weight_of(arguments, coreset),
             split=options.split,
+            predictive_temperature=options.predictive_temperature,
             other_data=True,  # looked at above, and warned of once
             device=common.device,
             progress=progress_for(arguments),
@@ -160,8 +169,12 @@ def _print(evaluation: Evaluation) -> None:
     for name in evaluation.names:
         spread = f" ± {content[name + '_std']:.4f}" if several else ""
         print(f"{name:18}{content[name]:.4f}{spread}")
+    lines = {"one network": evaluation.single}
     if several:
-        shown = ("accuracy", "rmse", "nll", "ece", "coverage")
-        pooled = evaluation.pooled
-        parts = [f"{name} {pooled[name]:.4f}" for name in shown if name in pooled]
-        print(f"{'pooled':18}{', '.join(parts)}")
+        lines["pooled"] = evaluation.pooled
+    at = evaluation.pooled_calibrated
+    if at:
+        lines[f"pooled at T {at['temperature']:.3g}"] = at
+    for title, found in lines.items():
+        parts = [f"{name} {found[name]:.4f}" for name in SHOWN if name in found]
+        print(f"{title:17} {', '.join(parts)}")

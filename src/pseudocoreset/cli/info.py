@@ -149,6 +149,8 @@ def _tensors(path: Path) -> str:
     rows = {
         "stored": f"{len(coreset)} of {'×'.join(map(str, coreset.input_shape))}",
         "seen by networks": coreset.num_seen,
+        "stored numbers": f"{coreset.stored_numbers:,}",
+        "stored bytes": f"{coreset.stored_bytes:,}, precision {coreset.precision}",
         "stored per class": coreset.ipc,
         "form": coreset.form,
         "targets": ("probabilities" if coreset.class_names else "numbers") if soft else "classes",

@@ -34,7 +34,7 @@ from pseudocoreset.engine.loop import compiled_anew
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.evaluate import points_to_score
+from pseudocoreset.evaluation.points import points_to_score
 from pseudocoreset.experts import ExpertOptions
 from pseudocoreset.interop import read_coreset
 from pseudocoreset.nets import default_net

@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset.metadata import Units
+from pseudocoreset.coreset.precision import BYTES, Packed, check_precision
 from pseudocoreset.data import Column, Data, Scaling
 from pseudocoreset.engine.files import open_tensors, write_tensors
 from pseudocoreset.engine.text import printable
@@ -96,6 +97,8 @@ class Pseudocoreset:
     likelihood: Likelihood | None = None
     target_scaling: Scaling | None = None
     columns: tuple[Column, ...] = ()
+    precision: str = "full"
+    """As which its numbers are stored, or were rounded to be: full, half or byte."""
     source: Path | None = None
     """The file that it was read from; what it names is not imported."""
     trust_code: bool = False
@@ -174,6 +177,34 @@ class Pseudocoreset:
     def num_seen(self) -> int:
         """The number of points that networks see (m)."""
         return len(self) * self.form.seen
+
+    @property
+    def stored_numbers(self) -> int:
+        """How many numbers are stored: inputs, and label values; a class is one number."""
+        return self.inputs.numel() + self.targets.numel()
+
+    @property
+    def stored_bytes(self) -> int:
+        """What they take in a file of this precision, without its metadata."""
+        narrow = self._soft and self.precision != "full"
+        each = 2 if narrow else self.targets.element_size()
+        return BYTES[self.precision] * self.inputs.numel() + each * self.targets.numel()
+
+    @property
+    def _soft(self) -> bool:
+        """Whether targets are probabilities."""
+        return bool(self.class_names) and self.targets.is_floating_point()
+
+    def rounded(self, precision: str) -> "Pseudocoreset":
+        """The same as it comes back from a file of this precision.
+
+        Args:
+            precision: `full`, `half`, or `byte`: 0 to 255 between the lowest and the highest value
+                of each channel
+        """
+        packed = Packed.of(self.inputs, self.targets, self._soft, check_precision(precision))
+        inputs, targets = packed.unpacked(self._soft)
+        return replace(self, inputs=inputs, targets=targets, precision=precision)
 
     @property
     def classes(self) -> Shaped[Tensor, " n"]:
@@ -259,14 +290,19 @@ class Pseudocoreset:
 
         return export_coreset(self, to, Path(out))
 
-    def save(self, path: Path | str, half: bool = False) -> None:
+    def save(self, path: Path | str, half: bool = False, *, precision: str | None = None) -> None:
         """Write one safetensors file, whole or not at all.
 
         Args:
             path: the file
-            half: store inputs as float16
+            half: the same as `precision="half"`
+            precision: `full` (float32, the default), `half` (float16), or `byte` (0 to 255 between
+                the lowest and the highest value of each channel); below full, probabilities are
+                float16
         """
+        precision = check_precision(precision or ("half" if half else "full"))
         plain = self.is_image and self.form.seen == 1 and self.task == "classification"
+        plain = plain and precision != "byte"
         inputs_name = "images" if self.is_image else "inputs"
         targets_name = "labels" if self.class_names else "targets"
         metadata: dict[str, Any] = {
@@ -283,8 +319,10 @@ class Pseudocoreset:
                 "test": self.provenance.test_digest,
             },
         }
-        inputs = self.inputs.half() if half else self.inputs
-        write_tensors(Path(path), {inputs_name: inputs, targets_name: self.targets}, metadata)
+        inputs, targets, levels = Packed.of(self.inputs, self.targets, self._soft, precision)
+        if levels is not None:
+            metadata["levels"] = levels._asdict()
+        write_tensors(Path(path), {inputs_name: inputs, targets_name: targets}, metadata)
 
     @staticmethod
     def load(
@@ -356,13 +394,16 @@ def _read(tensors: Any, metadata: dict[str, Any], path: Path, trust_code: bool) 
     targets = tensors.get_tensor("labels" if "labels" in there else "targets")
     if not isinstance(metadata["dsa"], str):
         raise TypeError("its augmentations are damaged")
+    packed = Packed.read(inputs, targets, metadata)
+    inputs, targets = packed.unpacked(soft="labels" in there)
     coreset = Pseudocoreset(
-        inputs.float(),
-        targets.float() if targets.is_floating_point() else targets,
+        inputs,
+        targets,
         **Units.from_json(metadata)._asdict(),
         dsa=metadata["dsa"],
         provenance=Provenance.from_json(metadata["provenance"]),
         form=parse_form(metadata.get("form", "pixels")),
+        precision=packed.precision,
         source=path,
         trust_code=trust_code,
     )

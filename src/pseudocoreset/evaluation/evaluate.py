@@ -1,6 +1,5 @@
 """Scores of a posterior on points it never saw, or of a coreset over several seeds."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
@@ -10,12 +9,12 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from pseudocoreset.coreset import Provenance, Pseudocoreset
+from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data, Split
 from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
 from pseudocoreset.engine.progress import ProgressLike, progress_of
-from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError, require_type
+from pseudocoreset.evaluation.calibration import fitted_temperature, tempered
 from pseudocoreset.evaluation.metrics import (
     METRICS,
     Predicted,
@@ -25,6 +24,7 @@ from pseudocoreset.evaluation.metrics import (
     reliability,
     scores,
 )
+from pseudocoreset.evaluation.points import points_to_score
 from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.nets import NetLike
 from pseudocoreset.posterior import Posterior, Sampler, sample_posteriors
@@ -34,6 +34,8 @@ from pseudocoreset.predictor import TEST_BATCH, Predictor
 DIAGNOSTICS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
 """What an evaluation keeps of a posterior's details."""
 SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage")
+CALIBRATED = ("accuracy", "nll", "ece", "brier")
+"""Scores of the predictive distribution alone, which a temperature can be given to."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,13 @@ class Evaluation:
     coreset: dict[str, Any]
     pooled: Scores = field(default_factory=lambda: Scores({}))
     """Of the samples of all seeds together."""
+    single: Scores = field(default_factory=lambda: Scores({}))
+    """Of one network, the last sample of a chain: the mean over all chains."""
+    pooled_temperature: float | None = None
+    """The predictive temperature with the lowest NLL of the pooled samples on these very points:
+    for scoring others, such as the test points after held-out ones."""
+    pooled_calibrated: Scores = field(default_factory=lambda: Scores({}))
+    """Of the pooled samples at the predictive temperature that was given; empty without one."""
 
     def __getattr__(self, name: str) -> float:
         """The mean of a score over seeds: `.accuracy`, `.nll`, `.rmse`, …"""
@@ -97,7 +106,10 @@ class Evaluation:
         return {
             **summary,
             "seeds": [dict(found) for found in self.seeds],
+            "single": dict(self.single),
             "pooled": dict(self.pooled),
+            "pooled_temperature": self.pooled_temperature,
+            "pooled_calibrated": dict(self.pooled_calibrated),
             "protocol": self.protocol,
             "coreset": self.coreset,
             "samplers": self.samplers,
@@ -116,6 +128,7 @@ def evaluate(
     chains: int = 1,
     weight: float | None = None,
     split: str = "test",
+    predictive_temperature: float | None = None,
     other_data: bool = False,
     device: DeviceLike = "auto",
     progress: ProgressLike = True,
@@ -132,6 +145,8 @@ def evaluate(
         chains: for a coreset, chains of each posterior
         weight: for a coreset, how often each point counts
         split: `test` or `holdout`
+        predictive_temperature: score the pooled samples at this temperature of the predictive
+            distribution, too; `pooled_temperature` of an evaluation on held-out points gives one
         other_data: score on data that the coreset was not made of
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
         progress: whether to show a progress bar
@@ -139,6 +154,7 @@ def evaluate(
     require_type(what, (Pseudocoreset, Posterior), "what", "a coreset or a posterior")
     require_type(data, Data, "data", "a data set, such as load_data('digits')")
     points = points_to_score(what, data, split, other_data=other_data)
+    _check_temperature(predictive_temperature, data)
     if isinstance(what, Posterior):
         if sampler != "tuned" or net is not None or weight is not None:
             raise UserError(
@@ -157,7 +173,28 @@ def evaluate(
             device=device,
             progress=progress,
         )
-    return score_posteriors(posteriors, points, split, device=device, progress=progress)
+    return score_posteriors(
+        posteriors,
+        points,
+        split,
+        predictive_temperature=predictive_temperature,
+        device=device,
+        progress=progress,
+    )
+
+
+def _check_temperature(temperature: float | None, data: Data) -> None:
+    if temperature is None:
+        return
+    if data.task != "classification":
+        raise UserError(
+            "`predictive_temperature` is for classes: leave it out.", "predictive_temperature"
+        )
+    if not 0 < temperature < float("inf"):
+        raise UserError(
+            f"`predictive_temperature` is {temperature}: give a number above 0.",
+            "predictive_temperature",
+        )
 
 
 def score_posteriors(
@@ -165,6 +202,7 @@ def score_posteriors(
     points: Split,
     split: str,
     *,
+    predictive_temperature: float | None = None,
     device: DeviceLike = "auto",
     progress: ProgressLike = True,
 ) -> Evaluation:
@@ -174,6 +212,7 @@ def score_posteriors(
         posteriors: the posteriors
         points: the points and their true targets
         split: what the points are called
+        predictive_temperature: of the predictive distribution; None: scored as it is
         device: where to predict
         progress: whether to show a progress bar
     """
@@ -183,6 +222,7 @@ def score_posteriors(
     predictor = Predictor(first.make_net(), on_device.inputs, first.scaling)
     found: list[Scores] = []
     outputs: list[Tensor] = []
+    alone: list[Scores] = []
     bins: dict[str, list[float]] = {}
     with progress_of(progress).task("predict", sum(map(len, posteriors))) as task:
         for posterior in posteriors:
@@ -193,31 +233,72 @@ def score_posteriors(
             )
             predicted = predictions(posterior, outputs[-1], on_device.targets)
             found.append(scores(predicted))
+            for last in _last_of_chains(posterior):
+                one = outputs[-1][last : last + 1]
+                alone.append(scores(predictions(posterior, one, on_device.targets)))
             if not bins and isinstance(predicted, Predicted):
                 columns = reliability(predicted.probabilities, predicted.labels)
                 names = ("share", "confidence", "accuracy")
                 bins = {n: column.tolist() for n, column in zip(names, columns, strict=True)}
-    pooled = scores(predictions(first, torch.cat(outputs), on_device.targets), all_of_them=True)
-    details = first.details
-    stated = {
+    together = predictions(first, torch.cat(outputs), on_device.targets)
+    diagnostics = [{k: one.details[k] for k in DIAGNOSTICS} for one in posteriors]
+    return Evaluation(
+        found,
+        diagnostics,
+        bins,
+        _stated(first, points, split, place),
+        {
+            "fingerprint": first.details["coreset"],
+            **first.details.get("coreset_points", {}),
+            **first.details.get("coreset_provenance", {}),
+        },
+        scores(together, all_of_them=True),
+        _mean_scores(alone),
+        *_calibrated(together, predictive_temperature),
+    )
+
+
+def _stated(posterior: Posterior, points: Split, split: str, place: torch.device) -> dict[str, Any]:
+    """How it was sampled and on what it is scored."""
+    details = posterior.details
+    return {
         **details["protocol"],
         "temperature": details["temperature"],
         "weight_decay": details["decay"],
-        "net": first.net,
+        "net": posterior.net,
         "split": split,
         "images": len(points),
         "test_batch": TEST_BATCH,
         "device": device_name(place),
         "versions": details["versions"],
     }
-    diagnostics = [{k: one.details[k] for k in DIAGNOSTICS} for one in posteriors]
-    sizes = details.get("coreset_points", {})
-    described = {
-        "fingerprint": details["coreset"],
-        **sizes,
-        **details.get("coreset_provenance", {}),
-    }
-    return Evaluation(found, diagnostics, bins, stated, described, pooled)
+
+
+def _last_of_chains(posterior: Posterior) -> range:
+    """The places of the last sample of each chain; each network of an ensemble is one."""
+    samples, chains = len(posterior), len(posterior.details["loss_trace"])
+    each = samples // chains if chains and samples % chains == 0 else samples
+    return range(each - 1, samples, each)
+
+
+def _mean_scores(found: Sequence[Scores]) -> Scores:
+    """The mean of each score."""
+    return Scores({name: fmean(scores[name] for scores in found) for name in found[0]})
+
+
+def _calibrated(
+    predicted: Predicted | PredictedNumbers, temperature: float | None
+) -> tuple[float | None, Scores]:
+    """The best temperature for these points, and their scores at the one that was given."""
+    if not isinstance(predicted, Predicted):
+        return None, Scores({})
+    best = fitted_temperature(predicted.log_mean, predicted.labels)
+    if temperature is None:
+        return best, Scores({})
+    at = Predicted(tempered(predicted.log_mean, temperature)[None], predicted.labels)
+    found = scores(at)
+    named = {name: found[name] for name in CALIBRATED}
+    return best, Scores({"temperature": float(temperature), **named})
 
 
 def predictions(
@@ -238,125 +319,3 @@ def predictions(
         std = outputs.new_tensor((1.0,) * width if scaling is None else scaling.std)
         return numbers(outputs, targets, likelihood, std, mean)
     return Predicted(outputs.log_softmax(2), targets)
-
-
-def points_to_score(
-    what: Pseudocoreset | Posterior, data: Data, split: str, *, other_data: bool = False
-) -> Split:
-    """The points of the `split`, once they are found to fit and to be those that are meant.
-
-    Args:
-        what: a posterior or a coreset
-        data: the data set
-        split: `test` or `holdout`
-        other_data: accept data that the coreset was not made of
-    """
-    points = _split(data, split)
-    _check_shape(what, data)
-    if not other_data:
-        _check_provenance(what, data, split)
-    return points
-
-
-def _split(data: Data, name: str) -> Split:
-    if name == "test":
-        return data.test
-    if name != "holdout":
-        raise UserError(f"`split` {name} is not known: give test or holdout.", "split")
-    if data.holdout is None:
-        raise UserError("`split` holdout needs points that were held out: give `holdout`.", "split")
-    return data.holdout
-
-
-def _check_shape(what: Pseudocoreset | Posterior, data: Data) -> None:
-    here = (data.task, data.input_shape, data.class_names)
-    made_for = (what.task, what.input_shape, what.class_names)
-    names = ("task", "input shape", "classes")
-    for name, ours, theirs in zip(names, here, made_for, strict=True):
-        if ours != theirs:
-            raise UserError(
-                f"the data {data.name} have {name} {_short(ours)} and the coreset was made for "
-                f"{_short(theirs)}.",
-                "data",
-            )
-
-
-def _check_provenance(what: Pseudocoreset | Posterior, data: Data, split: str) -> None:
-    """Refuse other data than the coreset was made of, and held-out points that it was made of."""
-    made = provenance_of(what)
-    if made is None or not (made.train_digest or made.data_fingerprint):
-        warnings.warn(
-            "of what data the coreset was made is not known: if these points were among them, the "
-            "scores mean nothing.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return
-    holdout = 0 if data.holdout is None else len(data.holdout)
-    if made.train_digest:
-        parts = [("training", made.train_digest, data.train_digest)]
-        parts.append(("test", made.test_digest, data.test_digest))
-        other = [name for name, theirs, ours in parts if theirs != ours]
-    else:  # a file of the first edition, which has one digest of all
-        same = made.data_fingerprint == data.fingerprint
-        if not same and made.holdout != holdout:
-            warnings.warn(
-                f"the coreset is of the first edition and was made with `holdout` {made.holdout}, "
-                f"so it can't be told whether it was made of these data.",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-            same = split == "test"
-        other = [] if same else ["training or test"]
-    if other:
-        raise UserError(
-            f"the {' and '.join(other)} points of {data.name} are not those that the coreset was "
-            f"made with ({printable(made.data)}): give the same data, or `other_data` if it is "
-            "meant.",
-            "data",
-        )
-    if split == "holdout" and made.holdout != holdout:
-        raise UserError(
-            f"the coreset was made with `holdout` {made.holdout}, so it may have been made of "
-            "points that are held out here: give the same `holdout`.",
-            "holdout",
-        )
-    if split == "holdout" and made.data_fingerprint != data.fingerprint:
-        raise UserError(  # which are held out follows from their order
-            f"other points of {data.name} are held out than when the coreset was made: give the "
-            "data in the same order, as files under the same names are.",
-            "holdout",
-        )
-
-
-def same_data(what: Pseudocoreset | Posterior, data: Data, split: str = "test") -> bool:
-    """Whether the data are known to be those that a coreset was made of.
-
-    Args:
-        what: a posterior or a coreset
-        data: the data set
-        split: `holdout` where the same points must be held out, too
-    """
-    made = provenance_of(what)
-    if made is None:
-        return False
-    if made.train_digest and split == "test":
-        return (made.train_digest, made.test_digest) == (data.train_digest, data.test_digest)
-    return made.data_fingerprint == data.fingerprint
-
-
-def provenance_of(what: Pseudocoreset | Posterior) -> Provenance | None:
-    """Where a coreset, or a posterior's coreset, comes from; None where a file does not say.
-
-    Args:
-        what: a posterior or a coreset
-    """
-    if isinstance(what, Pseudocoreset):
-        return what.provenance
-    stored = what.details.get("coreset_provenance")
-    return None if stored is None else Provenance.from_json(stored)
-
-
-def _short(value: object) -> str:
-    text = printable("×".join(map(str, value)) if isinstance(value, tuple) else value)
-    return text if len(text) < 60 else text[:57] + "..."

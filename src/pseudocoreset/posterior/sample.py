@@ -259,6 +259,8 @@ def _pooled(
                 "images": len(coreset),
                 "ipc": coreset.ipc,
                 "seen": coreset.num_seen,
+                "stored_numbers": coreset.stored_numbers,
+                "stored_bytes": coreset.stored_bytes,
             },
             "loss_trace": [chain.loss_trace for chain in chains],
             "kinetic_temperature": [value for value in kinetic if value is not None],
