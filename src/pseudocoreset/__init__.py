@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Method,
         Points,
         Random,
+        Unrolled,
     )
     from pseudocoreset.posterior import SGHMC, SGLD, Ensemble, Posterior, Sampler, sample
 
@@ -54,6 +55,7 @@ __all__ = [
     "Pseudocoreset",
     "Random",
     "Sampler",
+    "Unrolled",
     "UserError",
     "__version__",
     "distill",
@@ -88,6 +90,7 @@ _PLACES = {
         "Method",
         "Points",
         "Random",
+        "Unrolled",
     ),
     "posterior": ("SGHMC", "SGLD", "Ensemble", "Posterior", "Sampler", "sample"),
 }
