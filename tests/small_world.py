@@ -86,6 +86,11 @@ SMALL = {
     "start_epochs": 3,
     "student_steps": 4,
     "lr_student": 0.1,
+    "window": 3,
+    "networks": 2,
+    "pool": 3,
+    "longest": 9,
+    "inner_step": 0.1,
 }
 """Few and large steps, so that variances are not lost in rounding."""
 

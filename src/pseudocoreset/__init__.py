@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Method,
         Points,
         Random,
+        Unrolled,
     )
     from pseudocoreset.posterior import SGHMC, SGLD, Ensemble, Posterior, Sampler, sample
 
@@ -55,6 +56,7 @@ __all__ = [
     "Pseudocoreset",
     "Random",
     "Sampler",
+    "Unrolled",
     "UserError",
     "__version__",
     "distill",
@@ -89,6 +91,7 @@ _PLACES = {
         "Method",
         "Points",
         "Random",
+        "Unrolled",
     ),
     "posterior": ("SGHMC", "SGLD", "Ensemble", "Posterior", "Sampler", "sample"),
 }

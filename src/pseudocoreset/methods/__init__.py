@@ -15,6 +15,7 @@ from pseudocoreset.methods.bpc_w import BPCWasserstein
 from pseudocoreset.methods.fbpc import FBPC, FBPCIsotropic
 from pseudocoreset.methods.multi import Multi
 from pseudocoreset.methods.random import Random
+from pseudocoreset.methods.unrolled import Unrolled
 
 __all__ = [
     "FBPC",
@@ -30,6 +31,7 @@ __all__ = [
     "Multi",
     "Points",
     "Random",
+    "Unrolled",
     "check_estimate",
     "check_state",
     "method_class",
@@ -39,7 +41,15 @@ __all__ = [
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
-    for method in (Random, FBPC, FBPCIsotropic, BPCForwardKL, BPCReverseKL, BPCWasserstein)
+    for method in (
+        Random,
+        FBPC,
+        FBPCIsotropic,
+        BPCForwardKL,
+        BPCReverseKL,
+        BPCWasserstein,
+        Unrolled,
+    )
 }
 
 

@@ -6,23 +6,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pseudocoreset.augment import Draw
 from pseudocoreset.engine.loop import Loop, State
 from pseudocoreset.engine.options import option
 from pseudocoreset.engine.random import Rng
-from pseudocoreset.errors import UserError
 from pseudocoreset.methods.base import Context, Divergence, Estimate, Points
-from pseudocoreset.methods.map_solution import random_order
 from pseudocoreset.methods.weight_space import (
     Segment,
     Update,
     WeightSpace,
-    draw_entries,
     gathered,
     gradients_by,
     learned_leaves,
     nothing_gathered,
 )
+from pseudocoreset.methods.window import Window, refuse_drawing
 from pseudocoreset.nets import Weights
 
 LEAST_LR = 0.01
@@ -36,6 +33,7 @@ class _Update(Update):
         super().__init__(method, context, size, rng)
         assert isinstance(method, BPCWasserstein)
         self._method = method
+        self._window = Window(context, method.student_steps, self.batch, rng)
         self._ahead = Loop(self._step_ahead, rng.device)
         self._back = Loop(self._step_back, rng.device)
 
@@ -44,7 +42,7 @@ class _Update(Update):
         first = self._method.lr_student * self.likelihood.step_scale
         change = state["lr_change"]
         lr = first + change
-        batches = self._draw_batches(coreset)
+        batches = self._window.draw(coreset)
         student = self._train(coreset, segment.start, lr, batches)
         way = segment.start.params - segment.target.params
         away, scale = student["params"] - segment.target.params, way.square().sum()
@@ -60,32 +58,17 @@ class _Update(Update):
         }
         return Estimate(gathered(found), {"lr_change": change}, info)
 
-    def _draw_batches(self, coreset: Points) -> State:
-        """For each step, which images it takes (`index`) and their augmentation (`draw_…`)."""
-        steps, size = self._method.student_steps, len(coreset.inputs)
-        generator = self.rng.device
-        index = torch.arange(size, device=generator.device).expand(steps, -1)
-        if self.batch is not None:
-            place = torch.arange(steps * self.batch, device=generator.device) % size
-            index = random_order(size, self.rng)[place].view(steps, self.batch)
-        number, side = index.shape[1], coreset.inputs.shape[-1]
-        draws = [self.context.augmentation.draw(number, side, generator) for _ in range(steps)]
-        stacked = Draw(*(torch.stack(part) for part in zip(*draws, strict=True)))
-        return {"index": index, **draw_entries(stacked)}
-
     def _train(self, coreset: Points, start: Weights, lr: Tensor, batches: State) -> State:
         """All steps ahead; θ_t of each is kept in `path_…`."""
-        steps = self._method.student_steps
-        named = start._asdict()
-        path = {f"path_{k}": v.new_zeros((steps, *v.shape)) for k, v in named.items()}
+        named, path = start._asdict(), self._window.no_path(start)
         sums = {"loss_sum": coreset.inputs.new_zeros(()), "step": batches["index"].new_zeros(1)}
         self._ahead.load({**coreset._asdict(), **batches, **named, **path, **sums, "lr": lr})
-        self._ahead.run(steps)
+        self._ahead.run(self._window.steps)
         return self._ahead.state
 
     def _go_back(self, coreset: Points, adjoint: Tensor, lr: Tensor, batches: State) -> State:
         """All steps back; `adjoint` is the gradient by where the student ended."""
-        steps = self._method.student_steps
+        steps = self._window.steps
         self._back.load({**nothing_gathered(coreset), **batches, "lr": lr, "adjoint": adjoint})
         self._back.load({k: v for k, v in self._ahead.state.items() if k.startswith("path_")})
         last = batches["index"].new_full((1,), steps - 1)
@@ -97,15 +80,10 @@ class _Update(Update):
         """θ_{t+1} from θ_t, which is kept."""
         theta = Weights(state["params"].detach().requires_grad_(), state["buffers"])
         with torch.enable_grad():
-            loss, buffers = self._loss(theta, state["inputs"], state["targets"], state)
+            loss, buffers = self._window.loss(theta, state["inputs"], state["targets"], state)
             (gradient,) = torch.autograd.grad(loss, theta.params)
-        place = self._place(state)
-        kept = {
-            f"path_{name}": state[f"path_{name}"].index_copy(0, place, state[name][None])
-            for name in ("params", "buffers")
-        }
         return {
-            **kept,
+            **self._window.kept(state),
             "params": state["params"] - state["lr"] * gradient,
             "buffers": buffers,
             "loss_sum": state["loss_sum"] + loss.detach(),
@@ -114,12 +92,12 @@ class _Update(Update):
 
     def _step_back(self, state: State) -> State:
         """λ_t from λ_{t+1}, and what step t adds to the gradients."""
-        params, buffers = (self._at_step(state, f"path_{name}") for name in ("params", "buffers"))
-        theta = Weights(params.requires_grad_(), buffers)
+        theta = self._window.weights(state)
+        theta.params.requires_grad_()
         leaves = learned_leaves(state)
         with torch.enable_grad():
             targets = leaves.get("targets", state["targets"])
-            loss, _ = self._loss(theta, leaves["inputs"], targets, state)
+            loss, _ = self._window.loss(theta, leaves["inputs"], targets, state)
             (gradient,) = torch.autograd.grad(loss, theta.params, create_graph=True)
             phi = gradient @ state["adjoint"]
             slopes = gradients_by({"theta": theta.params, **leaves}, phi)
@@ -130,24 +108,6 @@ class _Update(Update):
             "slope_lr": state["slope_lr"] - phi.detach(),
             "step": state["step"] - 1,
         }
-
-    def _loss(
-        self, theta: Weights, inputs: Tensor, targets: Tensor, state: State
-    ) -> tuple[Tensor, Tensor]:
-        """CE(u_t; θ), and the buffers after it."""
-        draw = Draw(*(self._at_step(state, f"draw_{name}") for name in Draw._fields))
-        index = self._at_step(state, "index")
-        inputs, targets = (part.index_select(0, index) for part in (inputs, targets))
-        points = self.context.augmentation.apply(inputs, draw)
-        outputs, buffers = self.context.net.train(theta, points)
-        return self.likelihood.loss(outputs, targets), buffers
-
-    def _place(self, state: State) -> Tensor:
-        # Round and round: a loop may call its step a few times more, before those that count.
-        return state["step"] % self._method.student_steps
-
-    def _at_step(self, state: State, name: str) -> Tensor:
-        return state[name].index_select(0, self._place(state)).squeeze(0)
 
 
 @dataclass(frozen=True)
@@ -187,12 +147,7 @@ class BPCWasserstein(WeightSpace):
 
     def prepare(self, context: Context) -> Divergence:
         """The gradient for one network."""
-        if context.net.draws:
-            raise UserError(
-                f"{context.net.spec} draws random numbers as it trains (dropout, say), and bpc-w "
-                "goes back through its steps, where they would be others: give another `method`.",
-                "method",
-            )
+        refuse_drawing(context, self.name)
         return super().prepare(context)
 
     def begin(self, context: Context) -> State:
