@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NoReturn
 
+from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data
 from pseudocoreset.distillation import DistillOptions, Job, resolve
 from pseudocoreset.engine.options import parsed
@@ -27,7 +28,11 @@ def exit_with(main: Callable[[], int | None]) -> NoReturn:
 
 
 def job_of(
-    settings: Mapping[str, Any], data: Data, stores: Sequence[ExpertStore], recipe: str = "paper"
+    settings: Mapping[str, Any],
+    data: Data,
+    stores: Sequence[ExpertStore],
+    recipe: str = "paper",
+    start: Pseudocoreset | None = None,
 ) -> Job:
     """The job that settings by name describe: `method`, `recipe`, and the options of both."""
     named = dict(settings)
@@ -39,7 +44,7 @@ def job_of(
             raise UserError(f"`{name}` is no option of {kind.name}.", name)
         chosen[owners[name]][name] = parsed(owners[name], name, value)
     method, options = (owner(**values) for owner, values in chosen.items())
-    return resolve(data, stores, method, options, recipe)
+    return resolve(data, stores, method, options, recipe, start=start)
 
 
 def run_script(
