@@ -86,6 +86,8 @@ SMALL = {
     "start_epochs": 3,
     "student_steps": 4,
     "lr_student": 0.1,
+    "pool": 3,
+    "lr_pool": 0.01,
 }
 """Few and large steps, so that variances are not lost in rounding."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pseudocoreset.likelihoods import Categorical, Gaussian, Prediction
     from pseudocoreset.methods import (
         FBPC,
+        VBPC,
         BPCForwardKL,
         BPCReverseKL,
         BPCWasserstein,
@@ -27,12 +28,21 @@ if TYPE_CHECKING:
         Points,
         Random,
     )
-    from pseudocoreset.posterior import SGHMC, SGLD, Ensemble, Posterior, Sampler, sample
+    from pseudocoreset.posterior import (
+        SGHMC,
+        SGLD,
+        Ensemble,
+        LastLayer,
+        Posterior,
+        Sampler,
+        sample,
+    )
 
 __all__ = [
     "FBPC",
     "SGHMC",
     "SGLD",
+    "VBPC",
     "BPCForwardKL",
     "BPCReverseKL",
     "BPCWasserstein",
@@ -45,6 +55,7 @@ __all__ = [
     "ExpertStore",
     "FBPCIsotropic",
     "Gaussian",
+    "LastLayer",
     "Method",
     "Mosaic",
     "Pixels",
@@ -79,6 +90,7 @@ _PLACES = {
     "likelihoods": ("Categorical", "Gaussian", "Prediction"),
     "methods": (
         "FBPC",
+        "VBPC",
         "BPCForwardKL",
         "BPCReverseKL",
         "BPCWasserstein",
@@ -89,7 +101,7 @@ _PLACES = {
         "Points",
         "Random",
     ),
-    "posterior": ("SGHMC", "SGLD", "Ensemble", "Posterior", "Sampler", "sample"),
+    "posterior": ("SGHMC", "SGLD", "Ensemble", "LastLayer", "Posterior", "Sampler", "sample"),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -15,10 +15,12 @@ from pseudocoreset.methods.bpc_w import BPCWasserstein
 from pseudocoreset.methods.fbpc import FBPC, FBPCIsotropic
 from pseudocoreset.methods.multi import Multi
 from pseudocoreset.methods.random import Random
+from pseudocoreset.methods.vbpc import VBPC
 
 __all__ = [
     "FBPC",
     "METHODS",
+    "VBPC",
     "BPCForwardKL",
     "BPCReverseKL",
     "BPCWasserstein",
@@ -39,7 +41,7 @@ __all__ = [
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
-    for method in (Random, FBPC, FBPCIsotropic, BPCForwardKL, BPCReverseKL, BPCWasserstein)
+    for method in (Random, FBPC, FBPCIsotropic, BPCForwardKL, BPCReverseKL, BPCWasserstein, VBPC)
 }
 
 
