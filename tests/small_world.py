@@ -91,6 +91,7 @@ SMALL = {
     "pool": 3,
     "longest": 9,
     "inner_step": 0.1,
+    "lr_pool": 0.01,
 }
 """Few and large steps, so that variances are not lost in rounding."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pseudocoreset.likelihoods import Categorical, Gaussian, Prediction
     from pseudocoreset.methods import (
         FBPC,
+        VBPC,
         BPCForwardKL,
         BPCReverseKL,
         BPCWasserstein,
@@ -28,12 +29,21 @@ if TYPE_CHECKING:
         Random,
         Unrolled,
     )
-    from pseudocoreset.posterior import SGHMC, SGLD, Ensemble, Posterior, Sampler, sample
+    from pseudocoreset.posterior import (
+        SGHMC,
+        SGLD,
+        Ensemble,
+        LastLayer,
+        Posterior,
+        Sampler,
+        sample,
+    )
 
 __all__ = [
     "FBPC",
     "SGHMC",
     "SGLD",
+    "VBPC",
     "BPCForwardKL",
     "BPCReverseKL",
     "BPCWasserstein",
@@ -47,6 +57,7 @@ __all__ = [
     "ExpertStore",
     "FBPCIsotropic",
     "Gaussian",
+    "LastLayer",
     "Method",
     "Mosaic",
     "Pixels",
@@ -82,6 +93,7 @@ _PLACES = {
     "likelihoods": ("Categorical", "Gaussian", "Prediction"),
     "methods": (
         "FBPC",
+        "VBPC",
         "BPCForwardKL",
         "BPCReverseKL",
         "BPCWasserstein",
@@ -93,7 +105,7 @@ _PLACES = {
         "Random",
         "Unrolled",
     ),
-    "posterior": ("SGHMC", "SGLD", "Ensemble", "Posterior", "Sampler", "sample"),
+    "posterior": ("SGHMC", "SGLD", "Ensemble", "LastLayer", "Posterior", "Sampler", "sample"),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -26,6 +26,10 @@ from pseudocoreset.errors import UserError
 
 MOST_OUTPUTS = 1_000_000
 """More outputs than that no file may ask for."""
+LABEL_SHARE = 0.9
+"""A class as a row of probabilities has this much on itself, the rest spread over all."""
+LEAST_PROBABILITY = 1e-6
+"""Smaller probabilities count as this one where their logarithm is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +228,29 @@ class Likelihood(ABC):
         """
 
     @abstractmethod
+    def regression_targets(self, targets: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """The outputs that a regression is to give at points of these targets; differentiable.
+
+        Args:
+            targets: as for `losses`
+        """
+
+    @abstractmethod
+    def nll_of_gaussian(
+        self,
+        mean: Float[Tensor, "n k"],
+        variance: Float[Tensor, " n"],
+        targets: Shaped[Tensor, "n ..."],
+    ) -> Float[Tensor, " n"]:
+        """−log of p(target | outputs) averaged over normal outputs, point by point.
+
+        Args:
+            mean: of each output
+            variance: of all outputs at a point, which are independent
+            targets: as for `losses`
+        """
+
+    @abstractmethod
     def as_json(self) -> dict[str, Any]:
         """The fields and the kind, as a file holds them; `from_json` reads it."""
 
@@ -313,6 +340,30 @@ class Categorical(Likelihood):
         """Softmax."""
         return outputs.softmax(1)
 
+    def softened(self, classes: Int64[Tensor, " n"]) -> Float[Tensor, "n k"]:
+        """Classes as rows of probabilities: LABEL_SHARE on the class, the rest spread over all.
+
+        Args:
+            classes: numbers of classes
+        """
+        hit = classes[:, None] == torch.arange(self.classes, device=classes.device)
+        return (1 - LABEL_SHARE) / self.classes + LABEL_SHARE * hit.float()
+
+    def regression_targets(self, targets: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """Log-probabilities less their mean over the classes; classes are softened before."""
+        rows = targets if targets.is_floating_point() else self.softened(targets)
+        logs = rows.clamp(min=LEAST_PROBABILITY).log()
+        return logs - logs.mean(1, keepdim=True)
+
+    def nll_of_gaussian(
+        self,
+        mean: Float[Tensor, "n k"],
+        variance: Float[Tensor, " n"],
+        targets: Shaped[Tensor, "n ..."],
+    ) -> Float[Tensor, " n"]:
+        """By softmax(mean / √(1 + π/8 · variance)), which is about the mean softmax."""
+        return self.losses(mean / (1 + pi / 8 * variance).sqrt()[:, None], targets)
+
     def as_json(self) -> dict[str, Any]:
         """Kind and number of classes."""
         return {"kind": self.kind, "classes": self.classes}
@@ -398,6 +449,21 @@ class Gaussian(Likelihood):
     def expected(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         """The outputs themselves."""
         return outputs
+
+    def regression_targets(self, targets: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """The targets themselves."""
+        return targets.reshape(len(targets), self.targets)
+
+    def nll_of_gaussian(
+        self,
+        mean: Float[Tensor, "n k"],
+        variance: Float[Tensor, " n"],
+        targets: Shaped[Tensor, "n ..."],
+    ) -> Float[Tensor, " n"]:
+        """−log N(y; mean, variance + σ²), exact."""
+        total = (variance + self.noise**2)[:, None]
+        error = (mean - targets.reshape(mean.shape)).square() / total
+        return 0.5 * (error + (2 * pi * total).log()).sum(1)
 
     def as_json(self) -> dict[str, Any]:
         """Kind, number of targets and noise."""

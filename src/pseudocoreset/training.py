@@ -170,6 +170,18 @@ def outputs_of(net: Net, device: torch.device) -> Callable[[Weights, Tensor], Te
 
 
 @lru_cache(maxsize=64)
+def features_of(net: Net, device: torch.device) -> Callable[[Weights, Tensor], Tensor]:
+    """The input of the network's last layer, as `outputs_of` gives its outputs."""
+    net.head  # noqa: B018 - found, or refused, before anything is compiled
+
+    def features(weights: Weights, inputs: Tensor) -> Tensor:
+        with training_precision(device):
+            return net.features(weights, inputs).to(inputs.dtype)
+
+    return compiled(features, device)
+
+
+@lru_cache(maxsize=64)
 def _update_of(rule: Rule, device: torch.device) -> Callable[..., State]:
     """What a step changes, given its gradient."""
 
@@ -213,7 +225,10 @@ class Training:
         self._draws = net.draws
 
     def start(self, weights: Weights, inputs: State | None = None) -> None:
-        """Begin at `weights`; `inputs` are what source and observer read from the state."""
+        """Begin at `weights`; `inputs` are what source and observer read from the state.
+
+        A training that goes on has its rule's slots among them.
+        """
         params, buffers = weights
         self._loop.load({"params": params, "buffers": buffers})
         slots = self._rule.slots(params)

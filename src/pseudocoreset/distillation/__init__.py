@@ -2,11 +2,10 @@
 
 from pseudocoreset.distillation.distill import distill
 from pseudocoreset.distillation.job import DistillOptions, Job, resolve
-from pseudocoreset.distillation.loop import FARTHEST, LABEL_SHARE, run, start_points
+from pseudocoreset.distillation.loop import FARTHEST, run, start_points
 
 __all__ = [
     "FARTHEST",
-    "LABEL_SHARE",
     "DistillOptions",
     "Job",
     "distill",

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.data import Data
@@ -41,8 +40,6 @@ from pseudocoreset.training import RealPoints
 
 FARTHEST = 0.3
 """No number of a table moves by more standard deviations than this in an update."""
-LABEL_SHARE = 0.9
-"""A learned label starts with this much on its class, the rest spread over all."""
 LEAST_SHARE = 1e-4
 """No class of a learned label that starts from probabilities has less."""
 SLOTS = {"sgd": ("velocity",), "adam": ("first", "second", "count")}
@@ -363,10 +360,7 @@ def _learnable(targets: Shaped[Tensor, "m ..."], likelihood: Likelihood) -> Floa
         return targets.clone()
     if targets.is_floating_point():
         return targets.clamp(min=LEAST_SHARE).log()
-    classes = likelihood.classes
-    shares = torch.full((len(targets), classes), (1 - LABEL_SHARE) / classes)
-    shares = shares.to(targets.device) + LABEL_SHARE * one_hot(targets, classes)
-    return shares.log()  # whose softmax is the shares again
+    return likelihood.softened(targets).log()  # whose softmax is the shares again
 
 
 def _under(tensors: State, prefix: str) -> State:

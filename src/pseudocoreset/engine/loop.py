@@ -139,6 +139,17 @@ def _as_captured() -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Products of matrices in full float32, for what a solve would make much of their rounding."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
 def fastest_convolutions() -> AbstractContextManager[None]:
     """Let cuDNN try its kernels and keep the fastest: for steps that are taken by the thousand.
 

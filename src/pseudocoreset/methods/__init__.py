@@ -16,10 +16,12 @@ from pseudocoreset.methods.fbpc import FBPC, FBPCIsotropic
 from pseudocoreset.methods.multi import Multi
 from pseudocoreset.methods.random import Random
 from pseudocoreset.methods.unrolled import Unrolled
+from pseudocoreset.methods.vbpc import VBPC
 
 __all__ = [
     "FBPC",
     "METHODS",
+    "VBPC",
     "BPCForwardKL",
     "BPCReverseKL",
     "BPCWasserstein",
@@ -48,6 +50,7 @@ METHODS: dict[str, type[Method]] = {
         BPCForwardKL,
         BPCReverseKL,
         BPCWasserstein,
+        VBPC,
         Unrolled,
     )
 }

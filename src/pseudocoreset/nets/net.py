@@ -12,6 +12,7 @@ from torch.func import functional_call
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
+from .head import Head, find_head, refuse_other_heads, without_head
 from .init import UniformInit, rebuilt_weights
 from .weights import Layout, Weights
 
@@ -51,10 +52,11 @@ class Net:
         self.outputs = outputs
         self.source_digest = source_digest
         self._build = build
+        self._place = torch.device("meta" if default_init else "cpu")
         # Skeletons that lend their forward pass and never their values, one in each mode, since
         # changing a shared module's mode costs time and breaks compiled code. A person's own
         # stays on the CPU: building or moving it on the meta device may fail or untie weights.
-        with torch.random.fork_rng(devices=[]), torch.device("meta" if default_init else "cpu"):
+        with torch.random.fork_rng(devices=[]), self._place:
             self._training = build().train()
             self._testing = build().eval()
         self._uniform_init = UniformInit(self._training) if default_init else None
@@ -131,6 +133,39 @@ class Net:
         if self.num_buffers == 0:
             return outputs, weights.buffers
         return outputs, self._buffers.vector(tensors).detach().to(weights.buffers.dtype)
+
+    @cached_property
+    def head(self) -> Head:
+        """The last linear layer; a network whose outputs are not that layer's own is refused."""
+        found = find_head(self._testing, self.outputs, self.spec)
+        if self._uniform_init is None:
+            refuse_other_heads(self, found)
+        return found
+
+    @cached_property
+    def _headless(self) -> nn.Module:
+        """A skeleton in test mode that ends before the last layer."""
+        with torch.random.fork_rng(devices=[]), self._place:
+            return without_head(self._build().eval())
+
+    def features(self, weights: Weights, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n h"]:
+        """What goes into the last linear layer in test mode; differentiable as `apply` is."""
+        tensors = self.unflatten(weights.params) | self._buffers.copies(weights.buffers)
+        found: Tensor = functional_call(self._headless, tensors, (inputs,))
+        return found
+
+    def with_head(
+        self, weights: Weights, weight: Float[Tensor, "k h"], bias: Float[Tensor, " k"]
+    ) -> Weights:
+        """The weights with another last layer.
+
+        Args:
+            weights: all weights
+            weight: of the last layer
+            bias: of the last layer
+        """
+        changed = {self.head.weight: weight, self.head.bias: bias}
+        return Weights(self.flatten({**self.unflatten(weights.params), **changed}), weights.buffers)
 
     def unflatten(self, params: Float[Tensor, " p"]) -> dict[str, Tensor]:
         """The parameters by name, as views into the flat vector."""

@@ -1,6 +1,7 @@
 """Samplers, one a file, and the posteriors that they give."""
 
 from pseudocoreset.posterior.ensemble import Ensemble
+from pseudocoreset.posterior.last_layer import LastLayer
 from pseudocoreset.posterior.posterior import Posterior
 from pseudocoreset.posterior.protocols import (
     PROTOCOLS,
@@ -20,6 +21,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "Ensemble",
+    "LastLayer",
     "Posterior",
     "Sampler",
     "named_sampler",

@@ -8,11 +8,14 @@ from pseudocoreset.engine.classes import class_named, name_of_class
 from pseudocoreset.engine.text import did_you_mean
 from pseudocoreset.errors import UserError
 from pseudocoreset.posterior.ensemble import Ensemble
+from pseudocoreset.posterior.last_layer import LastLayer
 from pseudocoreset.posterior.sampler import Sampler
 from pseudocoreset.posterior.sghmc import SGHMC
 from pseudocoreset.posterior.sgld import SGLD
 
-SAMPLERS: dict[str, type[Sampler]] = {each.name: each for each in (SGHMC, SGLD, Ensemble)}
+SAMPLERS: dict[str, type[Sampler]] = {
+    each.name: each for each in (SGHMC, SGLD, Ensemble, LastLayer)
+}
 
 PROTOCOLS: dict[str, Mapping[str, Any]] = {
     "tuned": {},

@@ -219,6 +219,8 @@ def _side_by_side(
             else:
                 chain.kinetic_temperature = temperature
             task.advance(loss=chain.loss_trace[-1])
+    for (lane, _), chain in zip(busy, chains, strict=True):
+        chain.samples = [each for kept in chain.samples for each in lane.finish(kept)]
     return chains
 
 
@@ -284,6 +286,7 @@ class _Lane:
         self.temperature = sampler.temperature_for(points)
         self.decay = sampler.decay(work.weight * points)
         self._net = net
+        self._coreset = coreset
         self._points = points
         self._rng = Rng(device, 0)
         self._side = SideStream(device)
@@ -332,6 +335,11 @@ class _Lane:
     def weights(self) -> Weights:
         """A copy of where the chain is."""
         return Weights(*(part.clone() for part in self._training.weights))
+
+    def finish(self, weights: Weights) -> list[Weights]:
+        """The samples that kept weights give."""
+        work = self.work
+        return work.sampler.finish(self._net, weights, self._coreset, work.weight, self._rng.device)
 
     def kinetic_temperature(self) -> float | None:
         """The temperature that the velocities since the first sample tell of."""

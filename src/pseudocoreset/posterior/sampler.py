@@ -11,9 +11,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
+from pseudocoreset.nets import Net, Weights
 from pseudocoreset.training import Rule
 
 PRIOR_PRECISION = 0.3
@@ -77,6 +79,30 @@ class Sampler(Options):
             weight: how often each counts
         """
         raise NotImplementedError
+
+    @property
+    def samples_each(self) -> int:
+        """Samples that `finish` makes of each set of weights that is kept."""
+        return 1
+
+    def finish(
+        self,
+        net: Net,  # noqa: ARG002
+        weights: Weights,
+        coreset: Pseudocoreset,  # noqa: ARG002
+        weight: float,  # noqa: ARG002
+        generator: torch.Generator,  # noqa: ARG002
+    ) -> list[Weights]:
+        """The samples that kept weights give: themselves.
+
+        Args:
+            net: the network
+            weights: where a chain was
+            coreset: the coreset, on their device
+            weight: how often each point counts
+            generator: where random numbers come from
+        """
+        return [weights]
 
 
 def noise(like: Tensor, temperature: float, generator: torch.Generator) -> State:
