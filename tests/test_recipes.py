@@ -82,8 +82,9 @@ def test_sizes_and_fallbacks_are_shipped():
     assert all(recipe_sizes(data) for data in FALLBACKS.values())
 
 
-def test_every_method_has_a_recipe_for_images():
+def test_every_method_of_the_papers_has_a_recipe_for_images():
     updating = [name for name, kind in METHODS.items() if kind.makes_updates]
+    updating.remove("unrolled")  # of no paper
     for data, ipc in _shipped():
         if data not in ("breast-cancer", "diabetes"):
             for method in updating:

@@ -19,7 +19,8 @@ def method_tables() -> dict[str, str]:
     found = {"loop-options": _options(DistillOptions)}
     for name, kind in METHODS.items():
         if kind.makes_updates:
-            found[f"method-{name}"] = _with_recipes(name, kind)
+            has_recipe = bool(recipe_for(DATA, SIZES[0], name).values)
+            found[f"method-{name}"] = _with_recipes(name, kind) if has_recipe else _options(kind)
     for name, sampler in SAMPLERS.items():
         found[f"sampler-{name}"] = _options(sampler)
     values = [(f"`{name}`", _protocol(dict(changes))) for name, changes in PROTOCOLS.items()]

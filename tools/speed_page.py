@@ -169,7 +169,8 @@ def of_memory(rows: list[Row]) -> TextTable:
         return (name, *(words(found.get((method, ipc), {}), value, "{:.2f}") for ipc in SIZES))
 
     lines = []
-    for method in (name for name in METHODS if METHODS[name].makes_updates):
+    measured = {method for method, _ in found}
+    for method in (name for name in METHODS if name in measured):
         alone = method == "fbpc"
         name = f"`{method}`, without the real batch" if alone else f"`{method}`"
         of_paper = line("", method, "paper_gb")[1:]

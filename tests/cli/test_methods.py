@@ -33,6 +33,14 @@ SHORT = {
     "weight_x": 1297.0,
     "weight_u": 10.0,
     "lr_lr": 0.001,
+    "window": 3,
+    "networks": 3,
+    "pool": 4,
+    "longest": 8,
+    "inner_step": 0.05,
+    "inner_friction": 0.2,
+    "inner_decay": 0.01,
+    "clip": 3.0,
 }
 """A value of each option that is not its default."""
 OWN = """

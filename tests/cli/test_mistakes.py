@@ -64,12 +64,13 @@ def test_dropout_differs_between_trainings():
     assert not torch.equal(*found)
 
 
-def test_bpc_w_refuses_networks_that_draw(tmp_path):
+@pytest.mark.parametrize("method", ["bpc-w", "unrolled"])
+def test_way_back_refuses_networks_that_draw(method, tmp_path):
     sys.modules["dropout_net"] = sys.modules[__name__]
     settings = ExpertOptions(num=1, epochs=2, batch=8)
     store = train_experts(DATA, "dropout_net:with_dropout", tmp_path, settings, device="cpu")
     with pytest.raises(UserError) as error:
-        distill(DATA, store, "bpc-w", ipc=1, steps=1, device="cpu")
+        distill(DATA, store, method, ipc=1, steps=1, device="cpu")
     assert error.value.parameter == "method"
 
 

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 import toy_methods
-from pseudocoreset import FBPC, SGHMC, BPCReverseKL, BPCWasserstein, UserError, distill
+from pseudocoreset import FBPC, SGHMC, BPCReverseKL, BPCWasserstein, Unrolled, UserError, distill
 from pseudocoreset.distillation import DistillOptions
 from pseudocoreset.engine.options import Options, default_of, limits_of, option, parsed, type_of
 from pseudocoreset.experts import ExpertOptions, train_experts
@@ -224,6 +224,7 @@ def test_options_survive_a_yaml_file():
 
 def test_options_of_two_fit_each_other():
     assert refused(FBPC(from_epoch=3, to_epoch=2).resolved, {}) == "to_epoch"
+    assert refused(Unrolled(networks=9, pool=8).resolved, {}) == "networks"
     assert refused(BPCReverseKL(samples=1).resolved, {}) == "samples"
     assert refused(SGHMC(epochs=7, every=2).resolved, {}) == "every"
     assert refused(ExpertOptions(epochs=2, from_epoch=3).resolved, {}) == "from_epoch"
@@ -252,6 +253,14 @@ OTHER = {
     "weight_x": 2.0,
     "weight_u": 2.0,
     "lr_lr": 0.1,
+    "window": 4,
+    "networks": 1,
+    "pool": 4,
+    "longest": 3,
+    "inner_step": 0.2,
+    "inner_friction": 0.5,
+    "inner_decay": 0.1,
+    "clip": 0.5,
 }
 """Another value of each option of a method, which a gradient is to follow."""
 MEMORY_ALONE = {"group"}

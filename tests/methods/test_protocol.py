@@ -114,7 +114,7 @@ def test_second_update_of_one_method_is_that_of_a_fresh_one(method, coreset):
 
 def test_batch_leaves_the_other_points_without_gradient(method, coreset):
     # Of one step: a student of BPC-W takes other images in the next.
-    made = method(batch=2, student_steps=1)
+    made = method(batch=2, student_steps=1, window=1)
     gradient = one_update(made, coreset).gradients["inputs"]
     touched = (gradient.flatten(1) != 0).any(1)
     assert 2 <= int(touched.sum()) <= 4  # each network chooses its own two
@@ -163,7 +163,7 @@ def test_run_goes_on_where_it_stopped(name, networks, store, other_store, data, 
 
 @pytest.mark.parametrize("name", UPDATING)
 def test_points_that_receive_no_gradient_stay_put(name, store, data):
-    method = short(name, student_steps=1)
+    method = short(name, student_steps=1, window=1, networks=1)
     coresets = [run(data, store, method, steps, batch=2) for steps in (0, 1)]
     moved = (coresets[0].inputs != coresets[1].inputs).flatten(1).any(1)
     assert int(moved.sum()) == 2

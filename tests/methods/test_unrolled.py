@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from oracles.unrolled import SlowUnrolled
-from pseudocoreset import Unrolled, UserError
+from pseudocoreset import Unrolled
 from pseudocoreset.methods.unrolled import NEWEST, UNBORN
 from small_world import (
     in_double,
@@ -163,17 +163,3 @@ def test_old_networks_start_anew(store, data):
         state = divergence.gradient(coreset, state, make_rng(seed)).state
         ages.append(int(state["age"]))
     assert ages == [4, 8, 12, 4, 8]
-
-
-def test_more_networks_than_the_pool_has_are_refused():
-    with pytest.raises(UserError) as error:
-        Unrolled(networks=9).resolved({})
-    assert error.value.parameter == "networks"
-
-
-def test_network_that_draws_is_refused(data, store):
-    context = make_context(store, data)
-    context.net.__dict__["draws"] = True
-    with pytest.raises(UserError) as error:
-        Unrolled().prepare(context)
-    assert error.value.parameter == "method"

@@ -57,7 +57,9 @@ class DistillOptions(Options):
         at_least=0,
         at_most=1,
     )
-    batch: int = option(100, "coreset points a step and an update (B); bpc-w: a step", at_least=1)
+    batch: int = option(
+        100, "coreset points a step and an update (B); bpc-w, unrolled: a step", at_least=1
+    )
     dsa: str | None = option(
         None, "augmentation: on, off, or kinds separated by commas; default: the experts' own"
     )
