@@ -9,7 +9,8 @@
     {"base": {"method": "fbpc-isotropic", "ipc": 10, "form": "mosaic:2", "sampler_prior": 0.3},
      "tries": [{"form": "chroma:2"}, {"gamma": 0.2}, {"sampler_schedule": "cosine"}]}
 
-Settings that begin with `sampler_` are SGHMC's, `init` may be `previous`, the best coreset so far.
+Settings that begin with `sampler_` are the sampler's, `sampler_name` says which it is. `init` may
+be `previous`: the best coreset so far.
 A change that lowers the NLL of a chain is kept; with `"always": true` it is kept whatever it does,
 and with `"with": {...}` it comes with others. No try is begun after `--seconds`. The file has a row
 for each, with its scores by one network, one chain and all chains pooled, on held-out images alone.
@@ -28,11 +29,10 @@ from pseudocoreset.distillation import run
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.engine.versions import versions
-from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.plan.measure import Stopwatch
-from pseudocoreset.posterior import SGHMC, named_sampler
+from pseudocoreset.posterior import named_sampler, sampler_class
 from script import exit_with, job_of
 
 PREFIX = "sampler_"
@@ -63,8 +63,8 @@ class Climb:
             changes |= change.get("with", {})
             try:
                 self.attempt({**self.best[1], **changes}, changes, always="always" in change)
-            except (UserError, RuntimeError) as error:
-                self.keep({"changes": changes, "failed": str(error)[:300]})
+            except Exception as error:  # the next try may do
+                self.keep({"changes": changes, "failed": repr(error)[:500]})
 
     def attempt(self, settings: Settings, changes: Settings, *, always: bool) -> None:
         """Make the coreset, unless it was made before; score it; keep what is better."""
@@ -101,10 +101,11 @@ class Climb:
 
     def _scores(self, coreset: Pseudocoreset, settings: Settings) -> Settings:
         changes = {k.removeprefix(PREFIX): v for k, v in settings.items() if k.startswith(PREFIX)}
+        kind = sampler_class(changes.pop("name", "sghmc"))
         found = evaluate(
             coreset,
             self.data,
-            named_sampler("tuned", SGHMC(**changes)),
+            named_sampler("tuned", kind(**changes)),
             seeds=self.options.seeds,
             split="holdout",
             device=self.options.device,
