@@ -205,8 +205,11 @@ def check_kernels(device: str) -> None:
             (fused.norm_relu_pool, rounded.requires_grad_()),
             (plain_norm_relu_pool, rounded.detach().float().requires_grad_()),
         ):
-            y = function(maps, *inputs[1:])
-            found.append([y, *torch.autograd.grad(y.float().pow(3).sum(), maps)])
+            leaves = [maps, *inputs[1:]]
+            y = function(*leaves)
+            first = torch.autograd.grad(y.float().pow(3).sum(), leaves, create_graph=True)
+            second = torch.autograd.grad(sum(g.float().square().sum() for g in first), leaves)
+            found.append([y, first[0], second[0]])
         for ours, plain in zip(*found, strict=True):
             difference = (ours.float() - plain).norm() / plain.norm()
             assert 0 < difference < 0.02, f"bfloat16 {channels}×{side}: {difference:.6f}"

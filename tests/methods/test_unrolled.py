@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from oracles.unrolled import SlowUnrolled
-from pseudocoreset import Unrolled
+from pseudocoreset import SGHMC, Unrolled, distill, evaluate
 from pseudocoreset.methods.unrolled import NEWEST, UNBORN
 from small_world import (
+    NET,
     in_double,
     in_double_points,
     make_context,
@@ -163,3 +164,16 @@ def test_old_networks_start_anew(store, data):
         state = divergence.gradient(coreset, state, make_rng(seed)).state
         ages.append(int(state["age"]))
     assert ages == [4, 8, 12, 4, 8]
+
+
+def test_updates_make_a_coreset_of_noise_better(data):
+    own = Unrolled(window=10, pool=4, longest=60, real_batch=60, inner_step=0.1)
+    loop = {"ipc": 1, "init": "noise", "net": NET, "dsa": "crop,color", "lr_images": 3.0}
+    sampler = SGHMC(epochs=100, every=50, step=0.1)
+    quiet = {"device": "cpu", "progress": False}
+    start, end = (
+        evaluate(distill(data, (), own, steps=n, **loop, **quiet), data, sampler, seeds=2, **quiet)
+        for n in (0, 30)
+    )
+    assert end.accuracy > start.accuracy + 0.2
+    assert end.nll < start.nll - 0.2

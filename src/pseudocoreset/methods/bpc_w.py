@@ -82,8 +82,8 @@ class _Update(Update):
         with torch.enable_grad():
             loss, buffers = self._window.loss(theta, state["inputs"], state["targets"], state)
             (gradient,) = torch.autograd.grad(loss, theta.params)
+        self._window.keep(state)
         return {
-            **self._window.kept(state),
             "params": state["params"] - state["lr"] * gradient,
             "buffers": buffers,
             "loss_sum": state["loss_sum"] + loss.detach(),

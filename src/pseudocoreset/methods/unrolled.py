@@ -229,8 +229,8 @@ class _Update:
             (gradient,) = torch.autograd.grad(loss, theta.params)
         force = gradient + method.inner_decay * state["params"]
         velocity = (1 - method.inner_friction) * state["velocity"] - self._step_size * force
+        self._window.keep(state)
         return {
-            **self._window.kept(state),
             "params": state["params"] + velocity,
             "velocity": velocity,
             "buffers": buffers,

@@ -65,13 +65,13 @@ class Window:
         """
         return {f"path_{k}": v.new_zeros((self.steps, *v.shape)) for k, v in _named(start)}
 
-    def kept(self, state: State) -> State:
-        """The path, with the weights of this step in it."""
-        place = self._place(state)
-        return {
-            f"path_{name}": state[f"path_{name}"].index_copy(0, place, state[name][None])
-            for name in Weights._fields
-        }
+    def keep(self, state: State) -> None:
+        """Write the weights that this step starts from into the path.
+
+        In place, since the path is long and a step adds one row to it.
+        """
+        for name in Weights._fields:
+            state[f"path_{name}"].index_copy_(0, self._place(state), state[name][None])
 
     def weights(self, state: State) -> Weights:
         """The weights that this step started from."""

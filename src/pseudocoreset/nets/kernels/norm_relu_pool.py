@@ -225,17 +225,21 @@ def _keep_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...
 
 
 def _differentiate_again(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradient of the gradient, which one method needs: through PyTorch's own pieces.
+    """The gradient of the gradient, which some methods need: through PyTorch's own pieces.
 
-    The kernel gives the gradients of w and b an image, so each image has its own w and b here.
+    The kernel gives the gradients of w and b an image, so each image has its own w and b here. It
+    computes in float32 whatever the maps are in, and so do they.
     """
+    types = [t.dtype for t in ctx.saved_tensors]
     with torch.enable_grad():
-        x, weight, bias, dy = (t.detach().requires_grad_() for t in ctx.saved_tensors)
+        x, weight, bias, dy = (t.detach().float().requires_grad_() for t in ctx.saved_tensors)
         own = [t.expand(len(x), -1).clone() for t in (weight, bias)]
         scaled = F.group_norm(x, x.shape[1], eps=EPS) * own[0][..., None, None]
         y = F.avg_pool2d(F.relu(scaled + own[1][..., None, None]), 2)
         inner = torch.autograd.grad(y, (x, *own), dy, create_graph=True)
-        by_x, by_weight, by_bias, by_dy = torch.autograd.grad(inner, (x, weight, bias, dy), outer)
+        wanted = [t.float() for t in outer]
+        found = torch.autograd.grad(inner, (x, weight, bias, dy), wanted)
+    by_x, by_weight, by_bias, by_dy = (t.to(kind) for t, kind in zip(found, types, strict=True))
     return by_x, by_weight, by_bias, None, None, by_dy
 
 
