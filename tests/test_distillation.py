@@ -104,6 +104,7 @@ def interrupt_in_call(monkeypatch, number):
         (6, {"average": 0.4}),
         (5, {"labels": "learned", "optimizer": "adam", "label_start": "experts"}),
         (6, {"reuse": 3, "reuse_steps": 2}),
+        (5, {"reuse": 3, "solutions": 2, "draws": 2, "experts_each": 2}),
     ],
 )
 def test_interrupted_run_goes_on_to_the_same_coreset(
@@ -416,6 +417,16 @@ def test_learned_labels_start_from_the_experts(data, store):
     toy_learned = toy("Quadratic", labels="learned", label_start="experts")
     assert refused(data, (), toy_learned, net=NET) == "label_start"
     assert refused(data, store, fbpc(label_start="experts")) == "label_start"
+
+
+def test_soft_labels_are_made_sharper_at_the_end(data, store):
+    for labels in ("learned", "experts"):
+        plain = run(data, store, fbpc(steps=2, labels=labels))
+        sharp = run(data, store, fbpc(steps=2, labels=labels, label_temperature=0.5))
+        assert torch.equal(sharp.inputs, plain.inputs)
+        expected = plain.targets**2 / (plain.targets**2).sum(1, keepdim=True)
+        torch.testing.assert_close(sharp.targets, expected)
+    assert refused(data, store, fbpc(label_temperature=0.5)) == "label_temperature"
 
 
 def test_average_weighs_the_late_updates(data, store):

@@ -13,7 +13,7 @@ numbers in the package's order, so that one seed gives both the same update:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -53,11 +53,15 @@ def lowest_loss(likelihood: Likelihood, targets: Tensor) -> float:
 
 @dataclass
 class Side:
-    """One of the two posteriors: θ as a module, Ψ̂, and ε for each augmentation."""
+    """One of the two posteriors: θ as a module, Ψ̂, and ε for each augmentation.
+
+    Where there are `more` networks, they take turns over the augmentations.
+    """
 
     module: nn.Module
     psi: Tensor
     noise: list[Tensor]
+    more: list[tuple[nn.Module, Tensor]] = field(default_factory=list)
 
 
 @dataclass
@@ -75,10 +79,12 @@ class SlowUpdate:
     def loss(self, side: Side, images: Tensor, labels: Tensor) -> Tensor:
         """1/S Σ_s −log p(ỹ | μ̂ + Ψ̂^½ ε), mean over the points, mean over augmentations."""
         total = torch.zeros((), dtype=images.dtype)
-        for draw, noise in zip(self.draws, side.noise, strict=True):
-            mean = side.module(self.context.augmentation.apply(images, draw))
+        networks = [(side.module, side.psi), *side.more]
+        for number, (draw, noise) in enumerate(zip(self.draws, side.noise, strict=True)):
+            module, psi = networks[number % len(networks)]
+            mean = module(self.context.augmentation.apply(images, draw))
             for epsilon in noise:
-                outputs = mean + side.psi.sqrt() * epsilon
+                outputs = mean + psi.sqrt() * epsilon
                 log_p = log_likelihoods(self.context.likelihood, outputs, labels)
                 total = total - log_p.sum() / (len(images) * len(noise) * len(self.draws))
         return total
@@ -128,21 +134,29 @@ def slow_update(
     ]
     points = images[chosen] if points is None else points
     first, last = method.from_epoch, method.to_epoch
-    x = _module(context.net, context.experts.draw(first, rng, images.device, last), dtype)
+    experts = [
+        _module(context.net, context.experts.draw(first, rng, images.device, last), dtype)
+        for _ in range(method.experts_each)
+    ]
     u, map_steps = _map_solution(method, context, coreset, in_batches, generator)
     if not isinstance(method, FBPC):
-        psi_x = psi_u = torch.ones(len(chosen), context.net.outputs, dtype=dtype)
+        psi_u = torch.ones(len(chosen), context.net.outputs, dtype=dtype)
+        psis_x = [psi_u] * len(experts)
     else:
         beside = rng.side()
-        batches = _real_batches(method, context, dtype, beside)
-        psi_x = _variance(context, x, points, method.lr_x * shrink, batches, beside)
+        psis_x = []
+        for expert in experts:
+            batches = _real_batches(method, context, dtype, beside)
+            psis_x.append(_variance(context, expert, points, method.lr_x * shrink, batches, beside))
         order = torch.randperm(size, generator=generator) if in_batches else None
         batches = _coreset_batches(method, context, coreset, order, rng)
         psi_u = _variance(context, u, points, method.lr_u * shrink, batches, rng)
     shape = (method.samples, len(chosen), context.net.outputs)
     noise = [torch.randn(shape, generator=generator, dtype=dtype) for _ in range(2 * len(draws))]
-    sides = Side(x, psi_x, noise[: len(draws)]), Side(u, psi_u, noise[len(draws) :])
-    return SlowUpdate(context, coreset, chosen, draws, *sides, map_steps)
+    more = list(zip(experts, psis_x, strict=True))[1:]
+    x = Side(experts[0], psis_x[0], noise[: len(draws)], more)
+    u = Side(u, psi_u, noise[len(draws) :])
+    return SlowUpdate(context, coreset, chosen, draws, x, u, map_steps)
 
 
 def _module(net: Net, weights: Weights, dtype: torch.dtype) -> nn.Module:

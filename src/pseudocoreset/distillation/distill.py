@@ -27,6 +27,7 @@ def distill(
     form: Form | str | None = None,
     labels: str | None = None,
     label_start: str | None = None,
+    label_temperature: float | None = None,
     recipe: str = "best",
     steps: int | None = None,
     lr_images: float | None = None,
@@ -56,6 +57,7 @@ def distill(
         form: how images are stored: `pc.Pixels()`, `pc.Mosaic(2)`, or `"mosaic:2"`
         labels: `hard`, `learned` or `experts`
         label_start: what learned labels are at first: `classes` or `experts`
+        label_temperature: below 1, soft labels are made sharper at the end
         recipe: `best`, `tuned`, `paper`, or a YAML file
         steps: number of updates
         lr_images: learning rate of the inputs
@@ -81,6 +83,7 @@ def distill(
         "form": None if form is None else str(form),
         "labels": labels,
         "label_start": label_start,
+        "label_temperature": label_temperature,
         "steps": steps,
         "lr_images": lr_images,
         "lr_labels": lr_labels,

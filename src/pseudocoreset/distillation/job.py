@@ -42,6 +42,11 @@ class DistillOptions(Options):
         "what learned labels are at first: classes (smoothed) or experts (their mean prediction)",
         choices=("classes", "experts"),
     )
+    label_temperature: float = option(
+        1.0,
+        "make soft labels sharper at the end: p^(1/T), renormalised; below 1 is sharper",
+        above=0,
+    )
     steps: int = option(1000, "updates (N)", at_least=0, extendable=True)
     lr_images: float = option(1000.0, "learning rate of the inputs, for a mean loss (α)", above=0)
     optimizer: str = option(
@@ -86,7 +91,10 @@ UPDATE_OPTIONS = (
 """What a method that makes no updates has no use for."""
 FROM_CORESET = "coreset"
 """What a configuration has as `init` where another coreset was the start."""
-LATER = ("target_noise", "optimizer", "label_start", "reuse", "reuse_steps")
+LATER = (
+    *("target_noise", "optimizer", "label_start", "label_temperature"),
+    *("experts_each", "reuse", "reuse_steps", "solutions"),
+)
 """Options that a configuration has only where they are not the default."""
 
 
@@ -295,3 +303,5 @@ def _check_use(method: Method, given: DistillOptions, complete: DistillOptions) 
     for name in ("lr_labels", "label_start"):
         if name in given.given and complete.labels != "learned":
             raise UserError(f"`{name}` has no use unless `labels` are learned.", name)
+    if "label_temperature" in given.given and complete.labels == "hard":
+        raise UserError("`label_temperature` has no use for hard `labels`.", "label_temperature")

@@ -205,11 +205,15 @@ class _Run:
         tensors = self._now[1]
         tensors = {**tensors, **_under(tensors, "mean/")}
         stored, points = tensors["images"], self._points(tensors)
+        targets = points.targets
         if self._options.labels == "experts":
-            return stored, self._expert_targets(points.inputs)
-        if points.targets.is_floating_point():
-            return stored, points.targets
-        return stored, self._targets[:: self._job.form.seen]  # one class a stored image
+            targets = self._expert_targets(points.inputs)
+        if not targets.is_floating_point():
+            return stored, targets[:: self._job.form.seen]  # one class a stored image
+        temperature = self._options.label_temperature
+        if temperature != 1 and isinstance(self._job.likelihood, Categorical):
+            targets = (targets.log() / temperature).softmax(1)
+        return stored, targets
 
     def _points(self, tensors: State) -> Points:
         targets = self._targets

@@ -20,7 +20,12 @@ from pseudocoreset.methods.function_space import (
     OutputVariance,
     negative_log_likelihood,
 )
-from pseudocoreset.methods.map_solution import MapSolution, MapSolver, random_order
+from pseudocoreset.methods.map_solution import (
+    MapSolution,
+    MapSolver,
+    SharedSolutions,
+    random_order,
+)
 from pseudocoreset.nets import Weights
 from pseudocoreset.training import coreset_points, outputs_of
 
@@ -41,10 +46,14 @@ class _FunctionSpace(Method):
     lr_map: float = option(0.001, "learning rate of Adam towards the MAP solution", above=0)
     max_map_steps: int = option(5000, "bound on the steps towards the MAP solution", at_least=1)
     draws: int = option(1, "augmentations under which an update sees the coreset", at_least=1)
+    experts_each: int = option(
+        1, "experts of an update; its augmentations are shared out among them", at_least=1
+    )
     reuse: int = option(1, "updates that share one MAP solution of the coreset", at_least=1)
     reuse_steps: int = option(
-        10, "steps that a shared MAP solution is trained on between two updates", at_least=1
+        10, "steps that a shared MAP solution is trained on between two of them", at_least=1
     )
+    solutions: int = option(1, "shared MAP solutions that take turns", at_least=1)
 
     def check(self) -> None:
         if self.to_epoch is not None and self.to_epoch < self.from_epoch:
@@ -52,6 +61,12 @@ class _FunctionSpace(Method):
                 f"`to_epoch` {self.to_epoch} is before `from_epoch` {self.from_epoch}: give a "
                 "later one.",
                 "to_epoch",
+            )
+        if self.experts_each > self.draws:
+            raise UserError(
+                f"`experts_each` is {self.experts_each}, more than the {self.draws} `draws` that "
+                "they share: give fewer.",
+                "experts_each",
             )
 
     def resolved(self, values: Mapping[str, Any]) -> Self:
@@ -86,7 +101,8 @@ class FBPC(_FunctionSpace):
 
     The means of both posteriors see u under the same augmentations. A coreset of more than
     `batch` points is updated `batch` points at a time. With `reuse` above 1, a MAP solution of the
-    coreset is not found anew in each update: it follows the coreset by a few more steps.
+    coreset is not found anew in each update: it follows the coreset by a few more steps. With
+    several `experts_each`, the loss under the data's posterior is the mean over these experts.
     """
 
     name: ClassVar[str] = "fbpc"
@@ -117,7 +133,7 @@ class _FBPCDivergence:
         self._inner: _Inner | None = None
 
     def start(self) -> State:
-        """Nothing; later, the MAP solution that several updates share."""
+        """Nothing; later, the MAP solutions that several updates share."""
         return {}
 
     def gradient(self, coreset: Points, state: State, rng: Rng) -> Estimate:
@@ -129,43 +145,33 @@ class _FBPCDivergence:
         index = inner.draw_batch()
         batch = coreset if index is None else Points(*(part[index] for part in coreset))
         draws = inner.draw_augmentations(batch.inputs)
-        theta_x = self._experts.draw(method.from_epoch, rng, self._context.device, method.to_epoch)
+        experts = [
+            self._experts.draw(method.from_epoch, rng, self._context.device, method.to_epoch)
+            for _ in range(method.experts_each)
+        ]
+        mine = inner.solutions.chosen(state)
         if not inner.has_covariance:
-            solution = self._solution(inner, coreset, state)
+            solution = inner.solution(coreset, mine)
             unit = batch.inputs.new_ones((len(batch.inputs), self._context.net.outputs))
-            variance_x, variance_u = unit, unit
+            variances_x, variance_u = [unit] * len(experts), unit
         else:
             with inner.side:
-                variance_x = inner.variance_on_real_data(theta_x, batch.inputs)
-            solution = self._solution(inner, coreset, state)
+                variances_x = [inner.variance_on_real_data(one, batch.inputs) for one in experts]
+            solution = inner.solution(coreset, mine)
             variance_u = inner.variance_on_coreset(solution.weights, batch.inputs, coreset)
             inner.side.wait()
-        theta_u, kept = solution.weights, self._kept(inner, state)
-        found = inner.estimate(batch, draws, (theta_x, variance_x), (theta_u, variance_u))
+        kept = inner.solutions.kept(state, mine, inner.solver)
+        found = inner.estimate(batch, draws, (experts, variances_x), (solution, variance_u))
         info = {
             "loss_x": float(found["loss_x"]),
             "loss_u": float(found["loss_u"]),
-            "variance_x": float(variance_x.mean()),
+            "variance_x": float(torch.stack(variances_x).mean()),
             "variance_u": float(variance_u.mean()),
             "map_loss": solution.loss,
             "map_steps": solution.steps,
             "map_missed": int(not solution.reached),
         }
         return Estimate(_spread(found, coreset, index), kept, info)
-
-    def _solution(self, inner: "_Inner", coreset: Points, state: State) -> MapSolution:
-        """A MAP solution of the coreset: a new one, or one that follows it."""
-        if state and int(state["uses"]) < self._method.reuse:
-            return inner.solver.follow(coreset, state, self._method.reuse_steps)
-        return inner.solver.solve(coreset)
-
-    def _kept(self, inner: "_Inner", state: State) -> State:
-        """What the next update may go on from."""
-        if self._method.reuse == 1:
-            return {}
-        uses = int(state["uses"]) if state else self._method.reuse
-        following = uses < self._method.reuse
-        return {**inner.solver.kept(), "uses": torch.tensor(uses + 1 if following else 1)}
 
 
 def _spread(found: State, coreset: Points, index: Tensor | None) -> State:
@@ -194,6 +200,7 @@ class _Inner:
         batch = context.batch_of(size)
         self._batch = batch
         self.solver = MapSolver(method, context, batch, rng)
+        self.solutions = SharedSolutions(method.reuse, method.solutions)
         self.side = SideStream(context.device, apart=not context.net.draws)
         self._side_rng = rng.side()
         self.has_covariance = isinstance(method, FBPC)
@@ -220,6 +227,12 @@ class _Inner:
             for _ in range(self._method.draws)
         ]
 
+    def solution(self, coreset: Points, kept: State) -> MapSolution:
+        """A MAP solution of the coreset: one that follows it, or a new one."""
+        if kept:
+            return self.solver.follow(coreset, kept, self._method.reuse_steps)
+        return self.solver.solve(coreset)
+
     def variance_on_real_data(self, theta: Weights, points: Tensor) -> Tensor:
         """Ψ̂_x: K steps on batches of the real data."""
         order = torch.randint(
@@ -239,14 +252,17 @@ class _Inner:
         self,
         batch: Points,
         draws: list[Draw],
-        data: tuple[Weights, Tensor],
-        coreset: tuple[Weights, Tensor],
+        data: tuple[list[Weights], list[Tensor]],
+        coreset: tuple[MapSolution, Tensor],
     ) -> State:
-        """Equation `fbpc_mc_grad`, given MAP solution and variance of both posteriors."""
+        """Equation `fbpc_mc_grad`, given MAP solutions and variances of both posteriors."""
         inputs: State = dict(batch._asdict())
-        for name, (weights, variance) in (("x", data), ("u", coreset)):
-            inputs[f"params_{name}"], inputs[f"buffers_{name}"] = weights
-            inputs[f"variance_{name}"] = variance
+        solution, variance = coreset
+        sides = {"x": data, "u": ([solution.weights], [variance])}
+        for name, (weights, variances) in sides.items():
+            inputs[f"params_{name}"] = torch.stack([one.params for one in weights])
+            inputs[f"buffers_{name}"] = torch.stack([one.buffers for one in weights])
+            inputs[f"variance_{name}"] = torch.stack(variances)
         for name in Draw._fields:
             inputs[f"draw_{name}"] = torch.stack([getattr(draw, name) for draw in draws])
         if not self._estimator.state:  # what the step is to write must be there before it
@@ -266,15 +282,16 @@ class _Inner:
         learned = ["inputs", "targets"] if state["targets"].is_floating_point() else ["inputs"]
         found = {f"gradient_{name}": torch.zeros_like(state[name]) for name in learned}
         for side, sign in (("x", 1), ("u", -1)):
-            theta = Weights(state[f"params_{side}"], state[f"buffers_{side}"])
             losses = []
             for number in range(self._method.draws):
+                which = number % len(state[f"params_{side}"])
+                theta = Weights(state[f"params_{side}"][which], state[f"buffers_{side}"][which])
                 leaves = {name: state[name].detach().requires_grad_() for name in learned}
                 draw = Draw(*(state[f"draw_{field}"][number] for field in Draw._fields))
                 with torch.enable_grad():
                     points = self._context.augmentation.apply(leaves["inputs"], draw)
                     mean = self._outputs(theta, points)
-                    posterior = FunctionPosterior(mean, state[f"variance_{side}"])
+                    posterior = FunctionPosterior(mean, state[f"variance_{side}"][which])
                     outputs = posterior.sample(self._method.samples, self.rng.device)
                     targets = leaves.get("targets", state["targets"])
                     loss = negative_log_likelihood(self._context.likelihood, outputs, targets)
