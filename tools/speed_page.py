@@ -169,7 +169,7 @@ def of_memory(rows: list[Row]) -> TextTable:
         return (name, *(words(found.get((method, ipc), {}), value, "{:.2f}") for ipc in SIZES))
 
     lines = []
-    for method in (name for name in METHODS if METHODS[name].makes_updates):
+    for method in (name for name in METHODS if any(name == what for what, _ in found)):
         alone = method == "fbpc"
         name = f"`{method}`, without the real batch" if alone else f"`{method}`"
         of_paper = line("", method, "paper_gb")[1:]

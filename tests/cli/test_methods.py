@@ -33,6 +33,12 @@ SHORT = {
     "weight_x": 1297.0,
     "weight_u": 10.0,
     "lr_lr": 0.001,
+    "head_prior": 0.02,
+    "head_precision": 2.0,
+    "kl_weight": 0.5,
+    "pool": 2,
+    "pool_steps": 3,
+    "lr_pool": 0.002,
 }
 """A value of each option that is not its default."""
 OWN = """

@@ -252,6 +252,12 @@ OTHER = {
     "weight_x": 2.0,
     "weight_u": 2.0,
     "lr_lr": 0.1,
+    "head_prior": 0.1,
+    "head_precision": 3.0,
+    "kl_weight": 9.0,
+    "pool": 7,
+    "pool_steps": 1,
+    "lr_pool": 0.1,
 }
 """Another value of each option of a method, which a gradient is to follow."""
 MEMORY_ALONE = {"group"}
@@ -287,6 +293,9 @@ OTHER_SAMPLER = {
     "dsa": "off",
     "friction": 0.5,
     "temperature": 0.1,
+    "head_prior": 0.1,
+    "head_precision": 3.0,
+    "heads": 3,
 }
 
 

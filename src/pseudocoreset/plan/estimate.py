@@ -275,16 +275,16 @@ def plan_evaluate(
     cold, warm = (seconds(FEW_EPOCHS, 1) for _ in range(2))
     more = FEW_EPOCHS * (1 + _as_many_as(BUDGET_S / warm))
     epoch_s = seconds_a_step((total(FEW_EPOCHS, 1), warm), (total(more, 1), seconds(more, 1)))
-    samples = sampler.epochs // sampler.every
+    samples, each = sampler.epochs // sampler.every, sampler.samples_each
     # A sample each epoch: what a chain takes more is then predictions, and nothing else; an
     # ensemble trains a network for each, and to begin one is little.
     in_epochs = epoch_s * (total(1, FEW_EPOCHS) - total(FEW_EPOCHS, 1))
     added = max(0.0, seconds(1, FEW_EPOCHS) - warm - in_epochs)
-    sample_s = added / ((FEW_EPOCHS - 1) * number * chains)
-    around = warm - epoch_s * total(FEW_EPOCHS, 1) - sample_s * number * chains
-    predicted = seeds * chains * samples
+    sample_s = added / ((FEW_EPOCHS - 1) * number * chains * each)
+    around = warm - epoch_s * total(FEW_EPOCHS, 1) - sample_s * number * chains * each
+    predicted = seeds * chains * samples * each
     network = coreset.make_net(net)
-    log_samples = chains * samples * len(images) * data.outputs * 4
+    log_samples = chains * samples * each * len(images) * data.outputs * 4
     return Plan(
         f"evaluate with {sampler_name(sampler)} on {len(coreset)} stored points",
         {network.spec: network.num_params},
