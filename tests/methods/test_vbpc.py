@@ -13,6 +13,7 @@ from oracles.last_layer import (
     soft_targets,
     values_at,
 )
+from pseudocoreset import LastLayer, distill, evaluate, load_data
 from pseudocoreset.methods import VBPC
 from pseudocoreset.nets import Weights
 from small_world import (
@@ -180,6 +181,18 @@ def test_networks_of_the_pool_take_turns(store, data):
     assert changed == {0, 1, 2}
     assert len(state["params"].unique(dim=0)) == 3
     assert float(state["count"].sum()) == 12
+
+
+def test_coreset_predicts_better_than_random_images_by_its_own_posterior():
+    data, quiet = load_data("digits"), {"device": "cpu", "progress": False}
+    common = {"ipc": 1, "net": "convnet:width=16", **quiet}
+    learned = {"labels": "learned", "steps": 60, "lr_images": 1.0}
+    random = distill(data, (), "random", **common)
+    made = distill(data, (), VBPC(real_batch=256), **learned, **common)
+    sampler = LastLayer(epochs=100, every=50)
+    before, after = (evaluate(each, data, sampler, seeds=1, **quiet) for each in (random, made))
+    assert after.mean("accuracy") > before.mean("accuracy") + 0.05
+    assert after.mean("nll") < before.mean("nll") - 0.2
 
 
 def test_no_experts_are_needed(store, data):

@@ -7,6 +7,7 @@ import torch
 
 from oracles.last_layer import direct_posterior, soft_targets, values_at
 from pseudocoreset import Ensemble, LastLayer, Posterior, UserError, distill, evaluate, sample
+from pseudocoreset.last_layer import HEAD_PRECISION, HEAD_PRIOR
 from pseudocoreset.posterior import sampler_class
 from small_world import NET, make_context
 
@@ -38,7 +39,7 @@ def test_each_network_has_so_many_last_layers(coreset):
 
 
 def test_drawn_last_layers_have_the_moments_of_the_direct_posterior(data, coreset):
-    sampler = replace(SHORT, epochs=2, heads=20_000, head_prior=0.5, head_precision=2.0)
+    sampler = replace(SHORT, epochs=2, heads=5_000, head_prior=0.5, head_precision=2.0)
     inputs = data.scaling.apply(data.test.inputs[:4])
     for weight in (1.0, 5.0):
         posterior = sample(coreset, sampler, chains=1, weight=weight, **QUIET)
@@ -48,19 +49,21 @@ def test_drawn_last_layers_have_the_moments_of_the_direct_posterior(data, corese
         direct = direct_posterior(features, targets, 0.5, 2.0 * weight)
         mean, variance = values_at(direct, at)
         outputs = outputs_of(posterior, inputs).double()
-        torch.testing.assert_close(outputs.mean(0), mean, rtol=0, atol=0.05)
+        torch.testing.assert_close(outputs.mean(0), mean, rtol=0, atol=0.1)
         spread = outputs.var(0)
-        torch.testing.assert_close(spread, variance[:, None].expand_as(spread), rtol=0.05, atol=0)
+        torch.testing.assert_close(spread, variance[:, None].expand_as(spread), rtol=0.1, atol=0)
 
 
 def test_averaged_softmax_is_near_the_probit_formula(data, store, coreset):
-    sampler = replace(SHORT, epochs=2, heads=5_000)
+    sampler = replace(SHORT, epochs=2, heads=2_000)
     posterior = sample(coreset, sampler, chains=1, **QUIET)
     found = posterior.predict(data.test.inputs)
     net, weights = posterior.make_net(), next(iter(posterior.samples()))
     likelihood = make_context(store, data).likelihood
     targets = soft_targets(coreset.targets, data.classes)
-    direct = direct_posterior(net.features(weights, coreset.inputs), targets, 0.01, 1.0)
+    direct = direct_posterior(
+        net.features(weights, coreset.inputs), targets, HEAD_PRIOR, HEAD_PRECISION
+    )
     inputs = data.scaling.apply(data.test.inputs)
     mean, variance = values_at(direct, net.features(weights, inputs))
     for label in range(data.classes):

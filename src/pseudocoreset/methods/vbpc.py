@@ -54,7 +54,7 @@ class VBPC(Method):
         HEAD_PRECISION, "precision of the coreset's targets, for the last layer (β)", above=0
     )
     kl_weight: float = option(
-        1.0, "how much the KL of the last layer to its prior counts (β_D)", at_least=0
+        0.01, "how much the KL of the last layer to its prior counts (β_D)", at_least=0
     )
     pool: int = option(10, "networks that take turns, at random", at_least=1)
     pool_steps: int = option(
