@@ -167,9 +167,8 @@ class _Inner:
             generator=self.rng.device,
             device=self.rng.device.device,
         )
-        with torch.no_grad():
-            points, labels = real(state, index)
-            at = self._features(theta, points)
+        points, labels = real(state, index)
+        at = self._features(theta, points)
         with exact_products(), torch.enable_grad():
             features = self._coreset_features(theta, leaves["inputs"], state)
             targets = self._of_moved(leaves.get("targets", state["targets"]), state)
@@ -193,8 +192,7 @@ class _Inner:
         moved = state["moved"]
         few = Draw(*(part[moved] for part in draw))
         found = self._features(theta, augmentation.apply(inputs[moved], few))
-        with torch.no_grad():
-            rest = self._features(theta, augmentation.apply(inputs, draw))
+        rest = self._features(theta, augmentation.apply(inputs.detach(), draw))
         return rest.index_copy(0, moved, found)
 
     def _of_moved(self, targets: Tensor, state: State) -> Tensor:
