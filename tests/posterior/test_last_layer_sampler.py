@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from oracles.last_layer import direct_posterior, soft_targets, values_at
 from pseudocoreset import Ensemble, LastLayer, Posterior, UserError, distill, evaluate, sample
 from pseudocoreset.last_layer import HEAD_PRECISION, HEAD_PRIOR
 from pseudocoreset.posterior import sampler_class
+from pseudocoreset.training import Training
 from small_world import NET, make_context
 
 SHORT = LastLayer(epochs=4, every=2, step=0.05, heads=3)
@@ -96,6 +98,19 @@ def test_regression_is_on_the_numbers_themselves(table):
     posterior = sample(coreset, replace(SHORT, head_prior=1e-4, head_precision=100.0), **QUIET)
     outputs = outputs_of(posterior, coreset.inputs)
     torch.testing.assert_close(outputs.mean(0), coreset.targets, rtol=0, atol=0.15)
+
+
+def softmax_twice(channels: int, image_size: int, classes: int) -> nn.Module:
+    """A network that does not end with a linear layer."""
+    linear = nn.Linear(channels * image_size**2, classes)
+    return nn.Sequential(nn.Flatten(), linear, nn.LogSoftmax(1))
+
+
+def test_network_without_a_last_layer_is_refused_before_it_is_trained(coreset, monkeypatch):
+    monkeypatch.setattr(Training, "run", lambda *_: pytest.fail("it was trained"))
+    with pytest.raises(UserError, match="last linear layer") as refused:
+        sample(coreset, SHORT, net=softmax_twice, **QUIET)
+    assert refused.value.parameter == "net"
 
 
 def test_posterior_that_cannot_be_solved_is_refused(coreset):

@@ -74,7 +74,7 @@ class _VBPCDivergence:
     def __init__(self, method: VBPC, context: Context) -> None:
         self._method = method
         self._context = context
-        self._features = features_of(context.net, context.device)
+        context.net.head  # noqa: B018 - refused now, where it is not the network's end
         self._inner: _Inner | None = None
 
     def start(self) -> State:
