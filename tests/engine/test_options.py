@@ -253,7 +253,7 @@ OTHER = {
     "weight_u": 2.0,
     "lr_lr": 0.1,
     "head_prior": 0.1,
-    "head_precision": 3.0,
+    "head_precision": 30.0,
     "kl_weight": 9.0,
     "pool": 7,
     "pool_steps": 1,
@@ -294,7 +294,7 @@ OTHER_SAMPLER = {
     "friction": 0.5,
     "temperature": 0.1,
     "head_prior": 0.1,
-    "head_precision": 3.0,
+    "head_precision": 30.0,
     "heads": 3,
 }
 
