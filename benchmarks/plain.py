@@ -26,6 +26,7 @@ from pseudocoreset.data import Data
 from pseudocoreset.distillation import Job, start_points
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.experts import ExpertOptions, ExpertStore
+from pseudocoreset.likelihoods import LABEL_SHARE
 from pseudocoreset.methods import FBPC, Context, Method, Points, method_name
 from pseudocoreset.methods.weight_space import Segment, draw_segment
 from pseudocoreset.nets import Net, Weights, make_net
@@ -145,7 +146,10 @@ def coreset_updates(
 
 
 class PlainUpdates:
-    """Updates of all methods; modules are built once and loaded anew for each update."""
+    """Updates of all methods; modules are built once and loaded anew for each update.
+
+    Of VBPC the first alone: later ones go on with a pool of networks.
+    """
 
     def __init__(self, method: Method, context: Context) -> None:
         self.method: Any = method
@@ -160,7 +164,8 @@ class PlainUpdates:
         name = method_name(self.method)
         if name.startswith("fbpc"):
             return self._fbpc(coreset, rng, map_steps)
-        return {"bpc-fkl": self._fkl, "bpc-rkl": self._rkl, "bpc-w": self._w}[name](coreset, rng)
+        own = {"bpc-fkl": self._fkl, "bpc-rkl": self._rkl, "bpc-w": self._w, "vbpc": self._vbpc}
+        return own[name](coreset, rng)
 
     def _fbpc(self, coreset: Points, rng: Rng, map_steps: int) -> Tensor:
         context, method = self.context, self.method
@@ -308,8 +313,38 @@ class PlainUpdates:
         distance = (theta - target).square().sum() / (segment.start.params - target).square().sum()
         return torch.autograd.grad(distance, images)[0]
 
+    def _vbpc(self, coreset: Points, rng: Rng) -> Tensor:
+        """The first update, by a fresh network of the pool, on classes as targets."""
+        method, context = self.method, self.context
+        rng.choose(method.pool)
+        weights = context.net.init(rng.device)
+        change = self._draw(coreset, rng)
+        number, classes = len(context.real.split), context.likelihood.classes
+        index = torch.randint(
+            number, (method.real_batch,), generator=rng.device, device=context.device
+        )
+        real_images, real_labels = context.real({}, index)
+        images = coreset.inputs.detach().requires_grad_()
+        views = (changed(images, change), real_images)
+        phi, at = (_regressors(context.net.features(weights, view)) for view in views)
+        shares = (1 - LABEL_SHARE) / classes + LABEL_SHARE * F.one_hot(coreset.targets, classes)
+        targets = shares.log() - shares.log().mean(1, keepdim=True)
+        prior, precision = method.head_prior, method.head_precision
+        inverse = prior * torch.eye(phi.shape[1], device=phi.device) + precision * phi.T @ phi
+        covariance = torch.linalg.inv(inverse)
+        mean = precision * covariance @ phi.T @ targets
+        variance = ((at @ covariance) * at).sum(1, keepdim=True)
+        nll = F.cross_entropy(at @ mean / (1 + pi / 8 * variance).sqrt(), real_labels)
+        volume = torch.logdet(inverse / prior) + prior * covariance.trace() - len(covariance)
+        kl = (classes * volume + prior * mean.square().sum()) / 2
+        return torch.autograd.grad(nll + method.kl_weight / number * kl, images)[0]
+
     def _draw(self, coreset: Points, rng: Rng) -> Change:
         return draw_change(self.context.augmentation, len(coreset.inputs), rng)
+
+
+def _regressors(features: Tensor) -> Tensor:
+    return F.pad(features / features.shape[1] ** 0.5, (0, 1), value=1.0)
 
 
 class PlainExpert:

@@ -83,8 +83,8 @@ def test_sizes_and_fallbacks_are_shipped():
 
 
 def test_every_method_of_the_papers_has_a_recipe_for_images():
-    updating = [name for name, kind in METHODS.items() if kind.makes_updates]
-    updating.remove("unrolled")  # of no paper
+    others = ("vbpc", "unrolled")  # whose values are ours
+    updating = [name for name, kind in METHODS.items() if kind.makes_updates and name not in others]
     for data, ipc in _shipped():
         if data not in ("breast-cancer", "diabetes"):
             for method in updating:

@@ -19,10 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-HEAD_PRIOR = 0.01
-"""ρ"""
-HEAD_PRECISION = 1.0
-"""β"""
+HEAD_PRIOR = 0.03
+HEAD_PRECISION = 3.0
+"""ρ and β where none are given, chosen on 300 held-out training images of digits."""
 
 
 class Heads(NamedTuple):

@@ -41,6 +41,11 @@ SHORT = {
     "inner_friction": 0.2,
     "inner_decay": 0.01,
     "clip": 3.0,
+    "head_prior": 0.02,
+    "head_precision": 2.0,
+    "kl_weight": 0.5,
+    "pool_steps": 3,
+    "lr_pool": 0.002,
 }
 """A value of each option that is not its default."""
 OWN = """

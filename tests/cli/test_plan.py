@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import plan_check
-from pseudocoreset import FBPC, SGHMC, Ensemble, Random, distill, load_data
+from pseudocoreset import FBPC, SGHMC, VBPC, Ensemble, Random, distill, load_data
 from pseudocoreset.cli import main
 from pseudocoreset.cli import plan as plan_command
 from pseudocoreset.data import Split
@@ -208,8 +208,9 @@ def test_distill_plan_has_all_epochs_without_experts(tmp_path, given):
         (FBPC(gamma=3.0, from_epoch=1), DistillOptions(ipc=20, steps=1)),
         (FBPC(gamma=3.0, from_epoch=1), DistillOptions(ipc=20, steps=1, average=0.5)),
         (Random(), DistillOptions(ipc=20)),
+        (VBPC(real_batch=16), DistillOptions(ipc=20, steps=1)),
     ],
-    ids=["fbpc", "averaged", "random"],
+    ids=["fbpc", "averaged", "random", "vbpc"],
 )
 def test_run_takes_the_disk_that_was_planned(data, store, tmp_path, method, options):
     stores = [store] if method.needs_experts else []

@@ -261,6 +261,11 @@ OTHER = {
     "inner_friction": 0.5,
     "inner_decay": 0.1,
     "clip": 0.5,
+    "head_prior": 0.1,
+    "head_precision": 30.0,
+    "kl_weight": 9.0,
+    "pool_steps": 1,
+    "lr_pool": 0.1,
 }
 """Another value of each option of a method, which a gradient is to follow."""
 MEMORY_ALONE = {"group"}
@@ -296,6 +301,9 @@ OTHER_SAMPLER = {
     "dsa": "off",
     "friction": 0.5,
     "temperature": 0.1,
+    "head_prior": 0.1,
+    "head_precision": 30.0,
+    "heads": 3,
 }
 
 

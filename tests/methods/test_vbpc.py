@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from oracles.last_layer import (
     direct_posterior,
@@ -13,8 +14,9 @@ from oracles.last_layer import (
     soft_targets,
     values_at,
 )
+from pseudocoreset import LastLayer, UserError, distill, evaluate, load_data
 from pseudocoreset.methods import VBPC
-from pseudocoreset.nets import Weights
+from pseudocoreset.nets import Weights, make_net
 from small_world import (
     in_double,
     in_double_points,
@@ -180,6 +182,30 @@ def test_networks_of_the_pool_take_turns(store, data):
     assert changed == {0, 1, 2}
     assert len(state["params"].unique(dim=0)) == 3
     assert float(state["count"].sum()) == 12
+
+
+def test_coreset_predicts_better_than_random_images_by_its_own_posterior():
+    data, quiet = load_data("digits"), {"device": "cpu", "progress": False}
+    common = {"ipc": 1, "net": "convnet:width=16", **quiet}
+    learned = {"labels": "learned", "steps": 60, "lr_images": 1.0}
+    random = distill(data, (), "random", **common)
+    made = distill(data, (), VBPC(real_batch=256), **learned, **common)
+    sampler = LastLayer(epochs=100, every=50)
+    before, after = (evaluate(each, data, sampler, seeds=1, **quiet) for each in (random, made))
+    assert after.mean("accuracy") > before.mean("accuracy") + 0.05
+    assert after.mean("nll") < before.mean("nll") - 0.2
+
+
+def rectified(channels: int, image_size: int, classes: int) -> nn.Module:
+    """A network that does not end with a linear layer."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * image_size**2, classes), nn.Softplus())
+
+
+def test_network_that_does_not_end_with_a_linear_layer_is_refused(store, data):
+    context = replace(make_context(store, data), net=make_net(rectified, **data.shape))
+    with pytest.raises(UserError, match="last linear layer") as refused:
+        VBPC().prepare(context)
+    assert refused.value.parameter == "net"
 
 
 def test_no_experts_are_needed(store, data):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oracles.chains import logistic_moments, sghmc_covariance
-from pseudocoreset.posterior import SAMPLERS, SGHMC, SGLD, Ensemble, named_sampler
+from pseudocoreset.posterior import SAMPLERS, SGHMC, SGLD, Ensemble, LastLayer, named_sampler
 from pseudocoreset.posterior.sghmc import SGHMCRule
 from pseudocoreset.posterior.sgld import SGLDRule
 
@@ -269,13 +269,15 @@ def test_bayes_is_the_posterior_itself():
     assert sampler.prior == 1.0
 
 
-@pytest.mark.parametrize("sampler", [SGHMC(temperature=1.0), SGLD(temperature=0.1), Ensemble()])
+@pytest.mark.parametrize(
+    "sampler", [SGHMC(temperature=1.0), SGLD(temperature=0.1), Ensemble(), LastLayer()]
+)
 def test_point_that_counts_so_often_is_a_set_that_repeats_it(sampler):
     """The same decay and the same noise, so the same chain: U counts weight·m points."""
     assert sampler.rule(4, 3.0) == sampler.rule(12, 1.0)
     assert sampler.rule(4, 3.0) != sampler.rule(4, 1.0)
     assert sampler.rule(4, 3.0).decay == pytest.approx(sampler.prior / 12)
-    assert set(SAMPLERS.values()) == {SGHMC, SGLD, Ensemble}
+    assert set(SAMPLERS.values()) == {SGHMC, SGLD, Ensemble, LastLayer}
 
 
 @pytest.mark.parametrize("weight", [1.0, 25.0])

@@ -140,6 +140,7 @@ class Net:
         found = find_head(self._testing, self.outputs, self.spec)
         if self._uniform_init is None:
             refuse_other_heads(self, found)
+        self._headless  # noqa: B018 - made here: what is compiled can't make it
         return found
 
     @cached_property
@@ -149,7 +150,10 @@ class Net:
             return without_head(self._build().eval())
 
     def features(self, weights: Weights, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n h"]:
-        """What goes into the last linear layer in test mode; differentiable as `apply` is."""
+        """What goes into the last linear layer in test mode; differentiable as `apply` is.
+
+        Look at `head` before this is compiled.
+        """
         tensors = self.unflatten(weights.params) | self._buffers.copies(weights.buffers)
         found: Tensor = functional_call(self._headless, tensors, (inputs,))
         return found

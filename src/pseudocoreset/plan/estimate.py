@@ -19,6 +19,7 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data, Split
 from pseudocoreset.distillation import Job, run
 from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
+from pseudocoreset.engine.files import open_tensors
 from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.experts import ExpertOptions, ExpertStore, train_experts
@@ -157,6 +158,15 @@ def _copies(job: Job) -> int:
     return 4 if job.options.average > 0 else 3
 
 
+def _kept_by_method(checkpoint: Path) -> int:
+    """Bytes of what a method keeps between updates."""
+    if not checkpoint.exists():
+        return 0
+    with open_tensors(checkpoint) as (tensors, _):
+        own = [name for name in tensors.keys() if name.startswith("method/")]  # noqa: SIM118
+        return sum(tensors.get_tensor(name).nbytes for name in own)
+
+
 def plan_distill(
     data: Data,
     experts: Sequence[ExpertStore],
@@ -192,6 +202,7 @@ def plan_distill(
         with suppress(Enough):
             out = Path(folder, "run")
             run(job, data, stores, nets=given, out=out, device=device, progress=watch)
+        kept = _kept_by_method(Path(folder, "run", "checkpoint.safetensors"))
         networks = [store.make_net() for store in stores]
         if not networks:
             given = given or [default_net(data.input_shape)]
@@ -205,7 +216,7 @@ def plan_distill(
     return Plan(
         f"distill with {method_name(job.method)} at {options.ipc} points a class",
         {net.spec: net.num_params for net in networks},
-        disk_bytes=_copies(job) * points * point,
+        disk_bytes=_copies(job) * points * point + kept,
         peak_bytes=peak.whole(),
         once_s=max(0.0, whole - len(durations) * step_s),
         step="updates",
@@ -275,16 +286,16 @@ def plan_evaluate(
     cold, warm = (seconds(FEW_EPOCHS, 1) for _ in range(2))
     more = FEW_EPOCHS * (1 + _as_many_as(BUDGET_S / warm))
     epoch_s = seconds_a_step((total(FEW_EPOCHS, 1), warm), (total(more, 1), seconds(more, 1)))
-    samples = sampler.epochs // sampler.every
+    samples, each = sampler.epochs // sampler.every, sampler.samples_each
     # A sample each epoch: what a chain takes more is then predictions, and nothing else; an
     # ensemble trains a network for each, and to begin one is little.
     in_epochs = epoch_s * (total(1, FEW_EPOCHS) - total(FEW_EPOCHS, 1))
     added = max(0.0, seconds(1, FEW_EPOCHS) - warm - in_epochs)
-    sample_s = added / ((FEW_EPOCHS - 1) * number * chains)
-    around = warm - epoch_s * total(FEW_EPOCHS, 1) - sample_s * number * chains
-    predicted = seeds * chains * samples
+    sample_s = added / ((FEW_EPOCHS - 1) * number * chains * each)
+    around = warm - epoch_s * total(FEW_EPOCHS, 1) - sample_s * number * chains * each
+    predicted = seeds * chains * samples * each
     network = coreset.make_net(net)
-    log_samples = chains * samples * len(images) * data.outputs * 4
+    log_samples = chains * samples * each * len(images) * data.outputs * 4
     return Plan(
         f"evaluate with {sampler_name(sampler)} on {len(coreset)} stored points",
         {network.spec: network.num_params},

@@ -34,6 +34,10 @@ class LastLayer(Ensemble):
     )
     heads: int = option(10, "last layers drawn for each network", at_least=1)
 
+    def check_net(self, net: Net) -> None:
+        """Refuse a network whose outputs are not its last linear layer's."""
+        net.head  # noqa: B018
+
     @property
     def samples_each(self) -> int:
         """Samples that `finish` makes of each set of weights that is kept."""

@@ -134,6 +134,7 @@ def sample_posteriors(
     """
     place = choose_device(device)
     network = coreset.make_net(net)
+    work.sampler.check_net(network)
     # Each network of a deep ensemble is trained on its own: as many as a chain would keep.
     of_a_seed = work.chains * (work.keeps if work.sampler.ensemble else 1)
     starts = [(seed, number) for seed in seeds for number in range(of_a_seed)]

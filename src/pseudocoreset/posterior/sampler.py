@@ -80,6 +80,13 @@ class Sampler(Options):
         """
         raise NotImplementedError
 
+    def check_net(self, net: Net) -> None:
+        """Refuse a network that the sampler is not for.
+
+        Args:
+            net: the network
+        """
+
     @property
     def samples_each(self) -> int:
         """Samples that `finish` makes of each set of weights that is kept."""

@@ -12,7 +12,12 @@ from pseudocoreset.report.run_report import (
     significant,
 )
 
-SAMPLER_NAMES = {"sghmc": "SGHMC", "sgld": "SGLD", "map": "a deep ensemble (MAP)"}
+SAMPLER_NAMES = {
+    "sghmc": "SGHMC",
+    "sgld": "SGLD",
+    "map": "a deep ensemble (MAP)",
+    "last-layer": "last layers in closed form on a deep ensemble",
+}
 WARM = 3.0
 """A chain this many times warmer (or colder) than its temperature setting is reported."""
 IN_WORDS = {
@@ -119,7 +124,9 @@ def protocol_sentence(protocol: dict[str, Any], points: str = "images") -> str:
     sampler = printable(protocol.get("sampler", "unknown sampler"))
     parts = [SAMPLER_NAMES.get(sampler, sampler)]
     for key, words in IN_WORDS.items():
-        unused = (key == "friction" and sampler == "sgld") or (key == "every" and sampler == "map")
+        unused = (key == "friction" and sampler == "sgld") or (
+            key == "every" and sampler in ("map", "last-layer")
+        )
         unused = unused or (key == "weight" and protocol.get(key) == 1)
         if key in protocol and not unused:
             parts.append(words.format(printable(protocol[key])))

@@ -21,6 +21,7 @@ METHOD_NAMES = {
     "bpc-rkl": "BPC (reverse KL)",
     "bpc-fkl": "BPC (forward KL)",
     "bpc-w": "BPC (Wasserstein)",
+    "vbpc": "VBPC",
     "unrolled": "Unrolled",
 }
 
