@@ -6,10 +6,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.device import choose_device, device_name
 from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
+from pseudocoreset.experts import ExpertStore
 from pseudocoreset.posterior import Sampler
 from pseudocoreset.reproduce.beyond.kinds import Kind, kinds, samplers
 from pseudocoreset.reproduce.beyond.make import Made, make
@@ -19,7 +21,7 @@ from pseudocoreset.reproduce.beyond.stored import (
     read_cell,
     write_cell,
 )
-from pseudocoreset.reproduce.cells import Cell, Scope
+from pseudocoreset.reproduce.cells import Cell
 from pseudocoreset.reproduce.measure_cell import Work, described, experts_for
 from pseudocoreset.reproduce.shipped import shipped_path
 
@@ -68,6 +70,28 @@ def _refuse_other_data(path: Path, found: BeyondCell, work: Work) -> None:
         )
 
 
+def _refuse_other_experts(cell: Cell, found: BeyondCell | None, experts: ExpertStore) -> None:
+    """All coresets of a cell are made with the same experts."""
+    before = None if found is None else found.content["experts"]
+    if before is not None and before["fingerprint"] != experts.fingerprint:
+        words = f"{before['num']} of {before['epochs']} epochs"
+        raise UserError(
+            f"{cell.name} was measured with other experts, {words}: give the same `num`, `epochs` "
+            "and `work`, or another `out`.",
+            "num",
+        )
+
+
+def _refuse_other_coreset(cell: Cell, entry: dict[str, Any], coreset: Pseudocoreset) -> None:
+    """What is scored once more is the very coreset that was scored before."""
+    if entry["fingerprint"] != coreset.fingerprint:
+        raise UserError(
+            f"the coreset of {cell.name} with seed {entry['seed']} is no longer the one that was "
+            "scored: delete the cell's file to measure it again, or give another `out`.",
+            "out",
+        )
+
+
 def _with_coreset(
     cell: Cell,
     kind: Kind,
@@ -83,21 +107,24 @@ def _with_coreset(
     if kind.experts:
         experts, watch = experts_for(cell, work)
         experts_s, experts_whole = watch.seconds, watch.whole
-    made = make(kind, cell.ipc, work, experts, seed)
+        _refuse_other_experts(cell, found, experts)
     entries = [] if found is None else found.coresets
-    entry = next((each for each in entries if each["seed"] == seed), _described(made, seed))
-    if entry["fingerprint"] != made.coreset.fingerprint:
-        raise UserError(
-            f"{cell.name} was measured with another coreset of seed {seed} than is made now: "
-            f"delete {cell.path(out, work.scope)} to measure it again.",
-            "out",
-        )
+    before = next((each for each in entries if each["seed"] == seed), None)
+    kept = work.folder / "scored" / f"{cell.file_name}-seed{seed}.safetensors"
+    if before is not None and kept.exists():
+        entry, coreset = before, Pseudocoreset.load(kept)
+    else:
+        made = make(kind, cell.ipc, work, experts, seed)
+        entry, coreset = before or _described(made, seed), made.coreset
+        coreset.save(kept, precision=coreset.precision)
+    _refuse_other_coreset(cell, entry, coreset)
     scores = dict(entry["scores"])
     for name, sampler in missing.items():
         temperature = held_out_temperature(out, work.scope, cell, name)
-        scores[name] = _scored(made, sampler, work, seed, temperature)
+        scores[name] = _scored(coreset, sampler, work, seed, temperature)
     if cell.method == "best" and seed == work.seed and not work.scope.holdout:
-        ship_best(made, cell, work.scope, out)
+        shipped = shipped_path(out, work.scope, "best", cell.ipc)
+        coreset.save(shipped, precision=coreset.precision)
     others = [each for each in entries if each["seed"] != seed]
     content = {
         "title": kind.title,
@@ -118,7 +145,7 @@ def _with_coreset(
 
 
 def _described(made: Made, seed: int) -> dict[str, Any]:
-    coreset: Any = made.coreset
+    coreset = made.coreset
     return {
         "seed": seed,
         "fingerprint": coreset.fingerprint,
@@ -138,13 +165,13 @@ def _described(made: Made, seed: int) -> dict[str, Any]:
 
 
 def _scored(
-    made: Made, sampler: Sampler, work: Work, seed: int, temperature: float | None
+    coreset: Pseudocoreset, sampler: Sampler, work: Work, seed: int, temperature: float | None
 ) -> dict[str, Any]:
     """The scores of a coreset by one posterior, three ways."""
     began = time.perf_counter()
     chains = work.options.chains
     evaluation = evaluate(
-        made.coreset,
+        coreset,
         work.data,
         sampler,
         seeds=chains,
@@ -154,7 +181,7 @@ def _scored(
         device=work.device,
         progress=work.progress,
     )
-    steps = sampler.epochs * ceil(made.coreset.num_seen / sampler.batch)
+    steps = sampler.epochs * ceil(coreset.num_seen / sampler.batch)
     return {
         "single": dict(evaluation.single),
         "chain": _means(evaluation),
@@ -173,13 +200,6 @@ def _means(evaluation: Evaluation) -> dict[str, float]:
     """The mean of each score over chains, and its deviation."""
     found = {name: evaluation.mean(name) for name in evaluation.names}
     return found | {f"{name}_std": evaluation.std(name) for name in evaluation.names}
-
-
-def ship_best(made: Made, cell: Cell, scope: Scope, out: Path) -> None:
-    """Store the best coreset of a size as it was scored."""
-    assert cell.ipc is not None
-    path = shipped_path(out, scope, "best", cell.ipc)
-    made.coreset.save(path, precision=made.coreset.precision)
 
 
 def words(found: BeyondCell, seed: int) -> str:

@@ -53,13 +53,11 @@ class Point(NamedTuple):
 def points_of(found: Found, scope: Scope) -> list[Point]:
     """What the plot shows; nothing where no cell was measured."""
     ours = [
-        point
-        for label, (name, way) in OURS.items()
-        for point in _measured(found, scope, label, name, way)
+        point for label, (name, way) in OURS.items() for point in _measured(found, label, name, way)
     ]
     names = [name for name in kinds(scope.data, SIZES[0]) if not name.startswith("best")]
     for name in names:
-        ours += _measured(found, scope, CONTROLS, name, "pooled")
+        ours += _measured(found, CONTROLS, name, "pooled")
     if not ours or scope != Scope(DATA):
         return ours
     theirs = []
@@ -70,7 +68,7 @@ def points_of(found: Found, scope: Scope) -> list[Point]:
     return [*theirs, *ours]
 
 
-def _measured(found: Found, scope: Scope, kind: str, name: str, way: str) -> list[Point]:
+def _measured(found: Found, kind: str, name: str, way: str) -> list[Point]:
     points = []
     for ipc in SIZES:
         cell = found.get(Cell(BEYOND, name, ipc, None))
