@@ -90,10 +90,13 @@ def test_file_of_the_first_edition_is_read(tmp_path):
 def test_shipped_coreset_is_read(path):
     coreset = Pseudocoreset.load(path)
     _, method, ipc = path.stem.split("-")
-    assert coreset.provenance.method == method
     assert coreset.ipc == int(ipc.removeprefix("ipc"))
     assert coreset.input_shape == (3, 32, 32)
-    assert coreset.num_seen == len(coreset) == 10 * coreset.ipc
+    assert len(coreset) == 10 * coreset.ipc
+    assert coreset.precision == "half"
+    if method != "best":  # which is a mosaic of whichever method
+        assert coreset.provenance.method == method
+        assert coreset.num_seen == len(coreset)
     assert coreset.make_net().outputs == 10
 
 

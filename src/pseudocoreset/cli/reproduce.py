@@ -9,7 +9,9 @@ from pseudocoreset.engine.files import refuse_unwritable, write_text
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import PICTURES, Scope, chosen_cells, chosen_names
+from pseudocoreset.reproduce.beyond.measure import measure_beyond
+from pseudocoreset.reproduce.beyond.page import beyond_table_text, render_beyond
+from pseudocoreset.reproduce.cells import BEYOND, PICTURES, Scope, chosen_cells, chosen_names
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures
@@ -29,7 +31,7 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
-    parser.positional("names", "table1, dsa, pictures; default: all", "*")
+    parser.positional("names", "table1, dsa, pictures, beyond; default: all but beyond", "*")
     parser.add(_Options)
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])
     parser.add(ReproduceOptions)
@@ -61,7 +63,10 @@ def run(arguments: Arguments) -> None:
         place = folder / scope.label
         progress = progress_for(arguments)
         work = Work(load(arguments), scope, place, settings, common.seed, common.device, progress)
-        for line in measure_missing(cells, work, out, own.keep_coresets):
+        of_paper = [cell for cell in cells if cell.table != BEYOND]
+        for line in measure_missing(of_paper, work, out, own.keep_coresets):
+            say(line)
+        for line in measure_beyond([c for c in cells if c.table == BEYOND], work, out):
             say(line)
     else:
         say("Nothing is measured without --data; this is what there is.")
@@ -73,6 +78,12 @@ def run(arguments: Arguments) -> None:
     for path, text in rendered(out).items():
         write_text(path, text)
         say(f"{path}: written")
+    if BEYOND in names:
+        for path, text in render_beyond(out, scope).items():
+            write_text(path, text)
+            say(f"{path}: written")
     for name in names:
-        if name != PICTURES:
+        if name == BEYOND:
+            say(f"\n{beyond_table_text(out, scope)}")
+        elif name != PICTURES:
             say(f"\n{markdown_of(name, out, scope)}")

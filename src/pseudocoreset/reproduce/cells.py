@@ -9,6 +9,7 @@ from pathlib import Path
 from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import recipe_for
+from pseudocoreset.reproduce.beyond.kinds import kinds
 
 SIZES = (1, 10, 50)
 FULL = "full"
@@ -31,7 +32,14 @@ METHODS = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
 WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
 """The methods of the table of augmentation."""
 PICTURES = "pictures"
-NAMES = {**TABLES, PICTURES: "the images of the FBPC coresets"}
+BEYOND = "beyond"
+OF_PAPER = (*TABLES, PICTURES)
+"""What is reproduced where nothing is named."""
+NAMES = {
+    **TABLES,
+    PICTURES: "the images of the FBPC coresets",
+    BEYOND: "the best coresets for their size, controls of the same storage, an ablation",
+}
 """All that can be reproduced, and what it is."""
 
 
@@ -113,6 +121,11 @@ def cells_of(table: str, recipe: str, data: str) -> list[Cell]:
     return [*random, *cells, Cell(table, FULL, None, None)]
 
 
+def beyond_cells(data: str) -> list[Cell]:
+    """The cells of what goes beyond the paper, whether this version has their methods or not."""
+    return [Cell(BEYOND, name, ipc, None) for ipc in SIZES for name in kinds(data, ipc)]
+
+
 def pictured_cells(recipe: str, data: str) -> list[Cell]:
     """The cells whose coresets are drawn."""
     return [cell_with("table1", "fbpc", ipc, recipe, data) for ipc in SIZES]
@@ -122,9 +135,7 @@ def chosen_cells(names: Sequence[str], recipe: str, data: str, wanted: str | Non
     """The cells of what was named, each once; `wanted` are patterns such as fbpc/10,random/*."""
     found: dict[Cell, None] = {}
     for name in names:
-        found |= dict.fromkeys(
-            pictured_cells(recipe, data) if name == PICTURES else cells_of(name, recipe, data)
-        )
+        found |= dict.fromkeys(_named_cells(name, recipe, data))
     if wanted is None:
         return list(found)
     patterns = [pattern.strip() for pattern in wanted.split(",")]
@@ -135,14 +146,22 @@ def chosen_cells(names: Sequence[str], recipe: str, data: str, wanted: str | Non
     return [cell for cell in found if any(fnmatchcase(cell.name, p) for p in patterns)]
 
 
+def _named_cells(name: str, recipe: str, data: str) -> list[Cell]:
+    """The cells of a name that can be measured."""
+    if name == BEYOND:
+        found = beyond_cells(data)
+        return [c for c in found if c.ipc is not None and kinds(data, c.ipc)[c.method].there]
+    return pictured_cells(recipe, data) if name == PICTURES else cells_of(name, recipe, data)
+
+
 def chosen_names(names: Sequence[str]) -> list[str]:
-    """What is to be reproduced; all where nothing is named."""
+    """What is to be reproduced; all of the paper where nothing is named."""
     for name in names:
         if name not in NAMES:
             hint = did_you_mean(name, NAMES)
             raise UserError(
                 f"{printable(name)} can't be reproduced{hint}: give {', '.join(NAMES)}, or "
-                "nothing.",
+                "nothing for those of the paper.",
                 "names",
             )
-    return list(names) or list(NAMES)
+    return list(names) or list(OF_PAPER)

@@ -42,6 +42,10 @@ class ReproduceOptions(Options):
     seeds: int = option(
         5, "posteriors sampled a cell; random images are drawn anew for each", at_least=1
     )
+    coresets: int = option(
+        3, "beyond: coresets of a cell, distilled or drawn with different seeds", at_least=1
+    )
+    chains: int = option(10, "beyond: chains of each coreset, which are pooled", at_least=1)
     recipe: str = option(
         "paper", "the settings of the methods: paper, tuned or best", choices=RECIPES
     )
@@ -104,7 +108,7 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     content |= {
         "by_paper": {name: scores[name] for name in (*SCORE_KEYS, "seeds", "protocol")},
         "fingerprints": [coreset.fingerprint for coreset in made.coresets],
-        "experts": None if made.experts is None else _described(made.experts),
+        "experts": None if made.experts is None else described(made.experts),
         "duration": {
             "experts_s": made.experts_watch.seconds if made.experts_watch else 0.0,
             "experts_whole": made.experts_watch is None or made.experts_watch.whole,
@@ -125,10 +129,7 @@ def _made(cell: Cell, work: Work) -> Made:
         # Ten images drawn at random differ much from ten others, so each seed has its own.
         seeds = range(work.seed, work.seed + work.options.seeds)
         return Made([_distilled(cell, work, seed=seed) for seed in seeds])
-    store = work.folder / _experts_name(cell, work)
-    experts_watch = TimeSpent(store.with_name(f"{store.name}.seconds.json"), store)
-    with experts_watch:
-        experts = _experts(cell, work, store)
+    experts, experts_watch = experts_for(cell, work)
     name = f"{cell.file_name}{'' if cell.dsa else '-no-dsa'}-{len(experts)}x{experts.last_epoch}"
     folder = work.folder / "runs" / f"{name}-seed{work.seed}"
     watch = TimeSpent(folder / "seconds.json")
@@ -137,20 +138,23 @@ def _made(cell: Cell, work: Work) -> Made:
     return Made([coreset], experts, experts_watch, watch)
 
 
-def _experts(cell: Cell, work: Work, folder: Path) -> ExpertStore:
+def experts_for(cell: Cell, work: Work) -> tuple[ExpertStore, TimeSpent]:
     """The experts that cells share, so many as were asked for; what is missing is trained."""
-    store = train_experts(
-        work.data,
-        NET,
-        folder,
-        num=work.options.num,
-        epochs=work.options.epochs,
-        dsa="on" if cell.dsa else "off",
-        seed=work.seed,
-        device=work.device,
-        progress=work.progress,
-    )
-    return store.first(work.options.num)
+    folder = work.folder / _experts_name(cell, work)
+    watch = TimeSpent(folder.with_name(f"{folder.name}.seconds.json"), folder)
+    with watch:
+        store = train_experts(
+            work.data,
+            NET,
+            folder,
+            num=work.options.num,
+            epochs=work.options.epochs,
+            dsa="on" if cell.dsa else "off",
+            seed=work.seed,
+            device=work.device,
+            progress=work.progress,
+        )
+    return store.first(work.options.num), watch
 
 
 def _experts_name(cell: Cell, work: Work) -> str:
@@ -214,7 +218,8 @@ def _evaluated(coresets: list[Pseudocoreset], work: Work, sampler: Sampler) -> E
     )
 
 
-def _described(experts: ExpertStore) -> dict[str, Any]:
+def described(experts: ExpertStore) -> dict[str, Any]:
+    """What a cell stores of its experts."""
     accuracies = [experts.describe(path)["test_accuracy"] for path in experts.trajectories]
     return {
         **asdict(experts.identity),

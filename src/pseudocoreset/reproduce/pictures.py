@@ -40,7 +40,7 @@ def draw_pictures(out: Path, scope: Scope) -> Iterator[str]:
             coreset_grid,  # matplotlib takes a second to import
         )
 
-        _store(coreset_grid(coreset), picture, {CORESET: coreset.fingerprint})
+        store_picture(coreset_grid(coreset), picture, {CORESET: coreset.fingerprint})
         yield f"{picture}: drawn"
 
 
@@ -56,7 +56,7 @@ def draw_chart(out: Path, scope: Scope) -> None:
     points = points_of(measured_cells(out, scope, "table1"), scope)
     chart, shows = chart_path(out, scope), json.dumps(points)
     if points and shown_by(chart, POINTS) != shows:
-        _store(accuracy_chart(points), chart, {POINTS: shows})
+        store_picture(accuracy_chart(points), chart, {POINTS: shows})
 
 
 def shown_by(picture: Path, key: str) -> str | None:
@@ -68,6 +68,7 @@ def shown_by(picture: Path, key: str) -> str | None:
         return None
 
 
-def _store(figure: "Figure", picture: Path, shows: dict[str, str]) -> None:
+def store_picture(figure: "Figure", picture: Path, shows: dict[str, str]) -> None:
+    """Write a figure as a PNG file that says what it shows."""
     with whole_file(picture) as part:
         figure.savefig(part, format="png", dpi=figure.dpi, metadata=shows)

@@ -8,7 +8,17 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.bars import clock
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.reproduce.cells import NAMES, PICTURES, SIZES, Cell, Scope, cells_of
+from pseudocoreset.reproduce.beyond.stored import found_cells
+from pseudocoreset.reproduce.cells import (
+    BEYOND,
+    NAMES,
+    PICTURES,
+    SIZES,
+    Cell,
+    Scope,
+    beyond_cells,
+    cells_of,
+)
 from pseudocoreset.reproduce.measure_cell import Work, measure_cell, refuse_too_few_epochs
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.shipped import ship
@@ -111,6 +121,9 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         if name == PICTURES:
             lines.append(f"  {_pictures_line(out, scope)}")
             continue
+        if name == BEYOND:
+            lines += [f"  {line}" for line in _beyond_lines(out, scope)]
+            continue
         found, of_table1 = (measured_cells(out, scope, table) for table in (name, "table1"))
         listed: list[Cell] = []
         for recipe in RECIPES:
@@ -122,6 +135,21 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
                 ]
             listed += cells
     return "\n".join(lines)
+
+
+def _beyond_lines(out: Path, scope: Scope) -> list[str]:
+    found = found_cells(out, scope)
+    missing = [cell.name for cell in beyond_cells(scope.data) if cell not in found]
+    lines = [f"{len(found)} of {len(found) + len(missing)} cells measured"]
+    if found:
+        times = [
+            f"{cell.name} {len(each.coresets)} × {clock(60 * sum(each.minutes()[1:]))}"
+            for cell, each in found.items()
+        ]
+        lines.append(f"  measured: {', '.join(times)}")
+    if missing:
+        lines.append(f"  missing: {', '.join(missing)}")
+    return lines
 
 
 def _recipe_lines(

@@ -1,0 +1,133 @@
+"""Cells on disk: one JSON file each, which grows by a coreset at a time."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from pseudocoreset.engine.files import write_json
+from pseudocoreset.errors import UserError
+from pseudocoreset.report.run_report import finite
+from pseudocoreset.reproduce.cells import BEYOND, Cell, Scope, beyond_cells
+from pseudocoreset.reproduce.paper import Figure
+
+FORMAT = 1
+WAYS = ("single", "chain", "pooled")
+"""How a coreset is scored: one network, one chain (the mean over all), all chains pooled."""
+SCORES = ("accuracy", "nll", "ece", "brier")
+
+
+@dataclass(frozen=True)
+class BeyondCell:
+    """A cell and what its file holds; `content["coresets"]` are those that were scored."""
+
+    cell: Cell
+    content: dict[str, Any]
+
+    @property
+    def coresets(self) -> list[dict[str, Any]]:
+        """What is known of each coreset."""
+        return list(self.content["coresets"])
+
+    def score(self, name: str, way: str = "pooled", sampler: str = "sghmc") -> Figure | None:
+        """A score's mean and deviation over coresets, accuracy in per cent; None if not scored.
+
+        Args:
+            name: accuracy, nll, ece or brier
+            way: single, chain, pooled or pooled_calibrated
+            sampler: the posterior
+        """
+        found = [each["scores"].get(sampler, {}).get(way, {}).get(name) for each in self.coresets]
+        values = [
+            v * (100.0 if name == "accuracy" else 1.0) for v in found if finite(v) is not None
+        ]
+        if not values:
+            return None
+        return Figure(fmean(values), stdev(values) if len(values) > 1 else None)
+
+    def storage(self, name: str) -> float | None:
+        """Stored numbers, bytes, images stored or seen, mean over coresets."""
+        found = [finite(each["storage"][name]) for each in self.coresets]
+        known = [value for value in found if value is not None]
+        return fmean(known) if known else None
+
+    def minutes(self) -> tuple[float, float, float]:
+        """Of the experts, of a coreset's distillation, and of its scoring by SGHMC."""
+        made = fmean(each["distill_s"] for each in self.coresets)
+        scored = [each["scores"].get("sghmc", {}).get("seconds", 0.0) for each in self.coresets]
+        return self.content["experts_s"] / 60, made / 60, fmean(scored) / 60
+
+    def temperature(self, sampler: str) -> float | None:
+        """The mean over coresets of the best predictive temperature on these points."""
+        found = [
+            each["scores"].get(sampler, {}).get("pooled_temperature") for each in self.coresets
+        ]
+        known = [value for value in found if value is not None]
+        return fmean(known) if known else None
+
+
+def write_cell(path: Path, found: BeyondCell) -> None:
+    """Store a cell, whole or not at all."""
+    write_json(path, {"format": FORMAT, "cell": asdict(found.cell), **found.content})
+
+
+def read_cell(path: Path, cell: Cell) -> BeyondCell:
+    """Read a cell back; anything else in its place is refused by name."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        _check(content, cell)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "
+            "it measured again."
+        ) from None
+    del content["format"], content["cell"]
+    return BeyondCell(cell, content)
+
+
+def _check(content: Any, cell: Cell) -> None:
+    if content["format"] != FORMAT:
+        raise ValueError(f"its format is {content['format']}, not {FORMAT}")
+    if content["cell"] != asdict(cell):
+        raise ValueError(f"it holds {content['cell']}")
+    numbers = {"experts_s": content["experts_s"]}
+    for each in content["coresets"]:
+        numbers |= {"distill_s": each["distill_s"], "seed": each["seed"]}
+        for name in ("bytes", "stored", "seen"):
+            numbers[name] = each["storage"][name]
+        for found in each["scores"].values():
+            for way in WAYS:
+                numbers |= {f"{way} {score}": found[way][score] for score in SCORES}
+            numbers["seconds"] = found["seconds"]
+    for name, value in numbers.items():
+        if finite(value) is None:
+            raise ValueError(f"its {name} is {value}")
+    if not isinstance(content["coresets"], list) or not content["coresets"]:
+        raise TypeError("it has no coresets")
+    content["experts"], content["device"], content["versions"]
+
+
+def found_cells(out: Path, scope: Scope) -> dict[Cell, BeyondCell]:
+    """All cells that were measured."""
+    paths = {cell: cell.path(out, scope) for cell in beyond_cells(scope.data)}
+    return {cell: read_cell(path, cell) for cell, path in paths.items() if path.exists()}
+
+
+def held_out_temperature(out: Path, scope: Scope, cell: Cell, sampler: str) -> float | None:
+    """The predictive temperature that the same cell has on held-out images, if it was measured."""
+    if scope.holdout:
+        return None
+    labels = [folder.name for folder in (out / BEYOND).glob("*/")]
+    twins = [s for s in map(Scope.labelled, labels) if s.holdout]
+    twins = [s for s in twins if (s.data, s.image_size) == (scope.data, scope.image_size)]
+    for twin in sorted(twins, key=lambda s: -s.holdout):
+        path = cell.path(out, twin)
+        if path.exists():
+            return read_cell(path, cell).temperature(sampler)
+    return None
+
+
+Found = Mapping[Cell, BeyondCell]
+"""The cells that were measured."""
