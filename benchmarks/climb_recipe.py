@@ -12,12 +12,14 @@
 Settings that begin with `sampler_` are the sampler's, `sampler_name` says which it is. `init` may
 be `previous`: the best coreset so far.
 A change that lowers the NLL of a chain is kept; with `"always": true` it is kept whatever it does,
-and with `"with": {...}` it comes with others. No try is begun after `--seconds`. The file has a row
-for each, with its scores by one network, one chain and all chains pooled, on held-out images alone.
+and with `"with": {...}` it comes with others. No try is begun after `--seconds`, but for the change
+`"final": {...}`, which is made at the end and kept, such as more updates. The file has a row for
+each, with its scores by one network, one chain and all chains pooled, on held-out images alone.
 """
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -35,7 +37,7 @@ from pseudocoreset.plan.measure import Stopwatch
 from pseudocoreset.posterior import named_sampler, sampler_class
 from script import exit_with, job_of
 
-PREFIX = "sampler_"
+PREFIX, SHARPNESS = "sampler_", "label_temperature"
 SCORES = ("accuracy", "nll", "ece")
 LAST = 50
 Settings = dict[str, Any]
@@ -65,17 +67,20 @@ class Climb:
                 self.attempt({**self.best[1], **changes}, changes, always="always" in change)
             except Exception as error:  # the next try may do
                 self.keep({"changes": changes, "failed": repr(error)[:500]})
+        if "final" in plan:
+            self.attempt({**self.best[1], **plan["final"]}, plan["final"], always=True)
 
     def attempt(self, settings: Settings, changes: Settings, *, always: bool) -> None:
         """Make the coreset, unless it was made before; score it; keep what is better."""
         settings = {k: v for k, v in settings.items() if v is not None}
-        making = {k: v for k, v in settings.items() if not k.startswith(PREFIX)}
+        making = _making(settings)
         name = json.dumps(making, sort_keys=True)
         if name not in self.coresets:
             began, watch = monotonic(), Stopwatch(choose_device(self.options.device), wait=False)
             made = self._made(making, watch)
             self.coresets[name] = (made, monotonic() - began, _figures(watch))
         coreset, seconds, figures = self.coresets[name]
+        coreset = _sharpened(coreset, settings.get(SHARPNESS, 1.0))
         began = monotonic()
         row: Settings = {"changes": changes, "settings": settings, "distill_s": round(seconds, 1)}
         row |= {"figures": figures, "scores": self._scores(coreset, settings)}
@@ -92,8 +97,7 @@ class Climb:
         start = None
         if making.get("init") == "previous":
             making = {k: v for k, v in making.items() if k != "init"}
-            before = {k: v for k, v in self.best[1].items() if not k.startswith(PREFIX)}
-            start = self.coresets[json.dumps(before, sort_keys=True)][0]
+            start = self.coresets[json.dumps(_making(self.best[1]), sort_keys=True)][0]
         job = job_of(making, self.data, [self.store], start=start)
         stores = [self.store] if job.method.needs_experts or _asks_experts(making) else []
         nets = [] if stores else [self.store.identity.net]
@@ -136,6 +140,17 @@ class Climb:
         print(
             self.options.out.stem, row["changes"], shown, row.get("kept"), taken, steps, flush=True
         )
+
+
+def _making(settings: Settings) -> Settings:
+    """What a coreset is made by; its labels are made sharper at the end."""
+    return {k: v for k, v in settings.items() if not k.startswith(PREFIX) and k != SHARPNESS}
+
+
+def _sharpened(coreset: Pseudocoreset, temperature: float) -> Pseudocoreset:
+    if not coreset.targets.is_floating_point() or temperature == 1:
+        return coreset
+    return replace(coreset, targets=(coreset.targets.log() / temperature).softmax(1))
 
 
 def _figures(watch: Stopwatch) -> Settings:
