@@ -429,6 +429,20 @@ def test_soft_labels_are_made_sharper_at_the_end(data, store):
     assert refused(data, store, fbpc(label_temperature=0.5)) == "label_temperature"
 
 
+def test_best_falls_back_to_tuned_where_its_form_does_not_fit(data, store):
+    """`data` take CIFAR-10's recipes, whose best form at 1 a class has 16 images in one."""
+    method = method_class("fbpc-isotropic")()
+    fits = resolve(data, [store], method, DistillOptions(ipc=1), "best")
+    assert (fits.recipe.section, str(fits.form)) == ("best", "mosaic:4")
+    few = resolve(data, [store], method, DistillOptions(ipc=2), "best")  # 32 of 20
+    assert (few.recipe.section, str(few.form)) == ("tuned", "pixels")
+    assert few.options.labels == "hard"
+    odd = replace(data, train=replace(data.train, inputs=data.train.inputs[..., :7, :7]))
+    assert resolve(odd, [], method, DistillOptions(ipc=1), "best").recipe.section == "tuned"
+    given = resolve(data, [store], method, DistillOptions(ipc=2, form="mosaic:2"), "best")
+    assert given.recipe.section == "best"
+
+
 def test_average_weighs_the_late_updates(data, store):
     """With a share of ½, η = 1: update t counts as t does."""
     found = run(data, store, toy("Quadratic", steps=4, average=0.5, labels="learned"))

@@ -5,6 +5,7 @@ where the batches come from, and in nothing else. The loss is the likelihood's *
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
@@ -138,6 +139,22 @@ def coreset_points(state: State, index: Int64[Tensor, " b"] | None) -> Batch:
     """The `inputs` and `targets` that the training was started with."""
     inputs, targets = state["inputs"], state["targets"]
     return (inputs, targets) if index is None else (inputs[index], targets[index])
+
+
+def train_mode(
+    net: Net, weights: Weights, inputs: Float[Tensor, "n ..."], *, half: bool
+) -> tuple[Float[Tensor, "n k"], Float[Tensor, " q"]]:
+    """Outputs in training mode and the buffers after it, which may be differentiated twice.
+
+    Args:
+        net: the network
+        weights: its weights
+        inputs: the points, scaled
+        half: compute in bfloat16 on CUDA
+    """
+    with training_precision(inputs.device) if half else nullcontext():
+        outputs, buffers = net.train(weights, inputs)
+    return outputs.to(weights.params.dtype), buffers
 
 
 @lru_cache(maxsize=64)

@@ -239,7 +239,11 @@ OTHER = {
     "gamma": 0.5,
     "lr_map": 0.003,
     "max_map_steps": 5,
-    "draws": 2,
+    "draws": 3,
+    "experts_each": 2,
+    "reuse": 3,
+    "reuse_steps": 2,
+    "solutions": 2,
     "lr_x": 0.3,
     "lr_u": 0.3,
     "covariance_steps": 5,
@@ -285,7 +289,8 @@ def some_updates(method, store, data):
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.makes_updates])
 def test_method_follows_each_of_its_options(name, store, data):
     own = set(METHODS[name]().as_dict())
-    start = {k: v for k, v in {"start_epochs": 2, "gamma": 1.0}.items() if k in own}
+    start = {"start_epochs": 2, "gamma": 1.0, "draws": 2, "reuse": 2}
+    start = {k: v for k, v in start.items() if k in own}
     usual = some_updates(make_method(name, **start), store, data)
     for each in own - MEMORY_ALONE:
         changed = make_method(name, **start | {each: OTHER[each]})
@@ -301,6 +306,7 @@ OTHER_SAMPLER = {
     "dsa": "off",
     "friction": 0.5,
     "temperature": 0.1,
+    "schedule": "cosine",
     "head_prior": 0.1,
     "head_precision": 30.0,
     "heads": 3,
@@ -339,6 +345,9 @@ OTHER_LOOP = {
     "dsa": "off",
     "lr_labels": 300.0,
     "init": "noise",
+    "label_start": "experts",
+    "label_temperature": 0.5,
+    "optimizer": "adam",
 }
 
 

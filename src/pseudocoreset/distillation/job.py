@@ -169,6 +169,8 @@ def resolve(
         )
     kind = "regression" if data.task == "regression" else "images" if data.is_image else "table"
     found = recipe_for(data.name, options.ipc, method_name(method), recipe, kind=kind)
+    if recipe == "best" and not _form_fits(found, data, options):
+        found = recipe_for(data.name, options.ipc, method_name(method), "tuned", kind=kind)
     values = _recipe_values(found, method)
     complete = method.resolved(values)
     if stores:
@@ -236,6 +238,18 @@ def _check_start(start: Pseudocoreset, data: Data, loop: DistillOptions, form: F
 def times(shape: Sequence[int]) -> str:
     """A shape in words, such as 3×32×32."""
     return "×".join(map(str, shape))
+
+
+def _form_fits(recipe: Recipe, data: Data, options: DistillOptions) -> bool:
+    """Whether the data can be stored in a recipe's form: their sides, and enough in each class."""
+    form = parse_form(recipe.values.get("form", "pixels"))
+    if form.seen == 1 or "form" in options.given:
+        return True
+    try:
+        form.check(data.input_shape)
+    except UserError:
+        return False
+    return int(data.train.targets.bincount().min()) >= options.ipc * form.seen
 
 
 def _recipe_values(recipe: Recipe, method: Method) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Unrolled: the gradient of the score itself, through a window of training steps."""
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 import torch
@@ -150,7 +151,7 @@ class _Update:
         info = {
             "nll": float(found["nll"]),
             "student_loss": float(self._ahead.state["loss_sum"] / self._window.steps),
-            "age": float(pool["age"][chosen].double().mean()),
+            "age": fmean(pool["age"][chosen].tolist()),
             "gradient_norm": float(norm),
         }
         return Estimate(gradients, {**pool, "usual_norm": usual}, info)
@@ -260,9 +261,8 @@ class _Update:
 
     def _clipped(self, gradients: State, norm: Tensor, usual: Tensor) -> tuple[State, Tensor]:
         """The gradients, scaled down where they are unusually large; and what is usual now."""
-        usual = torch.where(usual > 0, usual.to(norm.dtype), norm)
-        tiny = torch.finfo(norm.dtype).tiny
-        scale = (self._method.clip * usual / norm.clamp(min=tiny)).clamp(max=1)
+        usual = torch.where(usual > 0, usual.to(norm), norm)
+        scale = (self._method.clip * usual / norm).nan_to_num(1.0).clamp(max=1)  # 0/0: as it is
         # As clipped: one that is far too large must not make others like it usual.
         usual = torch.lerp(usual, scale * norm, NEWEST)
         return {name: scale * gradient for name, gradient in gradients.items()}, usual

@@ -1,18 +1,17 @@
 """Training steps on the coreset that are taken ahead and then gone back through."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from pseudocoreset.augment import Chance
-from pseudocoreset.engine.loop import State, training_precision
+from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.errors import UserError
 from pseudocoreset.methods.base import Context, Points
 from pseudocoreset.methods.map_solution import random_order
 from pseudocoreset.nets import Weights
+from pseudocoreset.training import train_mode
 
 
 class Window:
@@ -29,7 +28,7 @@ class Window:
         steps: how many there are
         batch: points of the coreset that a step takes; None for all
         rng: where the draws come from
-        half: whether the networks compute in bfloat16 on CUDA
+        half: whether the networks compute in half precision on CUDA
     """
 
     def __init__(
@@ -97,12 +96,8 @@ class Window:
         inputs, targets = (part.index_select(0, index) for part in (inputs, targets))
         augmentation = self._context.augmentation
         points = augmentation.by_chance(inputs, chance) if augmentation.kinds else inputs
-        with self._precision():
-            outputs, buffers = self._context.net.train(theta, points)
-        return self._context.likelihood.loss(outputs.to(theta.params.dtype), targets), buffers
-
-    def _precision(self) -> AbstractContextManager[object]:
-        return training_precision(self._context.device) if self._half else nullcontext()
+        outputs, buffers = train_mode(self._context.net, theta, points, half=self._half)
+        return self._context.likelihood.loss(outputs, targets), buffers
 
     def _place(self, state: State) -> Tensor:
         # Round and round: a loop may call its step a few times more, before those that count.
