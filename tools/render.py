@@ -22,6 +22,7 @@ from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures, picture_
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
+from search_page import search_section
 from speed_page import filled, tables
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +49,7 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}
-    texts[beyond] = beyond_page(results, beyond, COMMAND)
+    texts[beyond] = beyond_page(results, beyond, COMMAND, search_section(results, beyond))
     for path in (root / "docs" / "speed.md", root / "docs" / "methods.md", root / "README.md"):
         texts[path] = filled(path.read_text(encoding="utf-8"), blocks)
     return texts

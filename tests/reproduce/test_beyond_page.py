@@ -186,7 +186,7 @@ def test_scopes_are_those_scored_on_test_images(tmp_path):
         write_cell(best.cell.path(tmp_path, scope), best)
     assert beyond_scopes(tmp_path) == [CIFAR10, Scope("fashion-mnist")]
     text = beyond_page(tmp_path, tmp_path / "beyond.md")
-    assert "Nothing is measured yet." in text
+    assert "No coreset is scored on the test images yet." in text
     assert text.count("## fashion-mnist") == 1
     assert "80.5" in row_of(text, "Fashion-MNIST, one chain")[4]
 

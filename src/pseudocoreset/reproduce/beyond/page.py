@@ -48,7 +48,7 @@ form on a wider network, and some of the others choose the best checkpoint by th
 second group of methods stores something else than images, at the storage of so many images.
 """
 _COMMANDS = """\
-### The commands
+## The commands
 
 Held-out images first, for the temperatures; then the test images. What is measured is skipped, so a
 command that was stopped can be given again. `--cells` chooses cells, such as `best/10,random/*`;
@@ -84,13 +84,14 @@ def beyond_scopes(out: Path) -> list[Scope]:
     return [OWN, *sorted(others, key=lambda scope: scope.label)]
 
 
-def beyond_page(out: Path, page: Path, writer: str = COMMAND) -> str:
+def beyond_page(out: Path, page: Path, writer: str = COMMAND, closing: str = "") -> str:
     """The whole page.
 
     Args:
         out: the folder of the results
         page: the path that the page is for
         writer: the command that writes it
+        closing: what comes after the tables
     """
     results = relpath(out, page.parent)
     parts = [
@@ -99,26 +100,28 @@ def beyond_page(out: Path, page: Path, writer: str = COMMAND) -> str:
     ]
     for scope in beyond_scopes(out):
         parts += _scope_parts(out, scope, results)
-    return "\n".join([*parts, _COMMANDS])
+    return "\n".join([*parts, *([closing] if closing else []), _COMMANDS])
 
 
 def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     found = found_cells(out, scope)
     parts = [f"## {scope.label}\n"]
     if not found:
-        parts.append("Nothing is measured yet.\n")
+        parts.append("No coreset is scored on the test images yet.\n")
     if scope == OWN:
         parts += [
             "### Goals that were set beforehand\n",
             "In bold where both figures are met.\n",
             goals_table(lambda data: found_cells(out, Scope(data))).markdown(),
         ]
-    parts += ["### Coresets by stored images a class\n", beyond_table(found, scope.data).markdown()]
-    parts += _pictures(out, scope, results)
-    parts += [
-        f"### What each ingredient adds, {ABLATED} stored images a class\n",
-        ablation_table(found, scope.data).markdown(),
-    ]
+    if found:
+        table = beyond_table(found, scope.data).markdown()
+        parts += ["### Coresets by stored images a class\n", table]
+        parts += _pictures(out, scope, results)
+        parts += [
+            f"### What each ingredient adds, {ABLATED} stored images a class\n",
+            ablation_table(found, scope.data).markdown(),
+        ]
     return [*parts, *_published(found)] if scope == OWN else parts
 
 
