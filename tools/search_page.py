@@ -8,7 +8,7 @@ from pseudocoreset.reproduce.text_table import TextTable
 
 LONG = 900
 """A run of so many updates was to show how good its settings are, not to compare them."""
-TELLING = 0.02
+TELLING = 0.015
 """Two chains of one coreset differ by less in their NLL."""
 Row = dict[str, Any]
 
@@ -23,8 +23,8 @@ H200, so that a run alone takes less time than is said here.
 The longest runs:
 
 {longest}
-What single changes did after a few hundred updates, where they moved the NLL of a chain by {telling}
-or more. A change that lowered it was kept, and the next one was tried on top of it:
+What single changes did after a few hundred updates, where they moved the NLL of a chain by
+{telling} or more. A change that lowered it was kept, and the next one was tried on top of it:
 
 {changes}
 """

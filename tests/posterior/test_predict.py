@@ -1,5 +1,6 @@
 """A posterior predicts: what it takes, and that all ways to say the same give the same."""
 
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -307,3 +308,19 @@ def test_prediction_has_a_line_for_its_repr(expected, prices, houses):
     found = prices.predict(houses.test.inputs)
     assert repr(found) == f"RegressionPrediction(points: {number}, targets: 1)"
     assert make_data().test.inputs.dtype == torch.uint8
+
+
+def test_half_precision_takes_half_the_space_and_predicts_the_same(
+    posterior, images, expected, tmp_path
+):
+    for half in (False, True):
+        posterior.save(tmp_path / f"{half}.safetensors", half=half)
+    whole, half = ((tmp_path / f"{name}.safetensors").stat().st_size for name in (False, True))
+    assert whole - half == 2 * posterior.params.numel()
+    again = Posterior.load(tmp_path / "True.safetensors")
+    assert again.params.dtype == torch.float32
+    assert_same(again.predict(images, device="cpu"), expected, tolerance=5e-3)
+    large = replace(posterior, params=posterior.params * 1e6)
+    with pytest.raises(UserError, match="half"):
+        large.save(tmp_path / "large.safetensors", half=True)
+    assert not (tmp_path / "large.safetensors").exists()

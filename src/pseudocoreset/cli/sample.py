@@ -26,6 +26,7 @@ from pseudocoreset.posterior.sample import CHAINS
 class _Options(Options):
     out: str = option("", "the .safetensors file to write")
     chains: int = option(CHAINS, "chains from different starts; samples are pooled", at_least=1)
+    half: bool = option(False, "store weights in half precision")
 
 
 def configure(parser: Parser, words: list[str]) -> None:
@@ -57,6 +58,6 @@ def run(arguments: Arguments) -> None:
         device=common.device,
         progress=progress_for(arguments),
     )
-    posterior.save(own.out)
+    posterior.save(own.out, half=own.half)
     if not common.quiet:
         print(f"{own.out}: {posterior}")

@@ -147,11 +147,12 @@ class Posterior:
                 task.advance()
         return torch.stack(found)
 
-    def save(self, path: Path | str) -> None:
+    def save(self, path: Path | str, half: bool = False) -> None:
         """Write one safetensors file, whole or not at all.
 
         Args:
             path: the file
+            half: store the weights as float16, in half the space
         """
         plain = len(self.input_shape) == 3 and self.task == "classification"
         metadata: dict[str, Any] = {
@@ -163,7 +164,10 @@ class Posterior:
             "input_shape": self.input_shape,
             "details": self.details,
         }
-        write_tensors(Path(path), {"params": self.params, "buffers": self.buffers}, metadata)
+        params = self.params.half() if half else self.params
+        if not bool(params.isfinite().all()):
+            raise UserError("a weight is too large for `half` precision: leave it out.", "half")
+        write_tensors(Path(path), {"params": params, "buffers": self.buffers}, metadata)
 
     @staticmethod
     def load(
