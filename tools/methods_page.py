@@ -7,7 +7,7 @@ from pseudocoreset.distillation import DistillOptions
 from pseudocoreset.engine.options import Options, default_of, limits_of
 from pseudocoreset.methods import METHODS
 from pseudocoreset.posterior import PROTOCOLS, SAMPLERS
-from pseudocoreset.recipes import recipe_for
+from pseudocoreset.recipes import NAMES, recipe_for
 from pseudocoreset.reproduce.text_table import TextTable
 
 SIZES = (1, 10, 50)
@@ -43,16 +43,19 @@ def _options(kind: type[Options]) -> str:
 def _with_recipes(method: str, kind: type[Options]) -> str:
     """The method's options and what the recipes for CIFAR-10 make of them and of the loop's."""
     helps = {each.name: limits_of(each).help for each in (*fields(DistillOptions), *fields(kind))}
-    paper, tuned = (
-        [recipe_for(DATA, ipc, method, name).values for ipc in SIZES] for name in ("paper", "tuned")
-    )
+    defaults = {each.name: default_of(each) for each in (*fields(DistillOptions), *fields(kind))}
+    has_best = recipe_for(DATA, SIZES[0], method, "best").section == "best"
+    sections = NAMES if has_best else NAMES[:2]
+    values = [[recipe_for(DATA, ipc, method, name).values for ipc in SIZES] for name in sections]
+    named = [name for one in values for name in one[0]]
     rows = []
-    for name in dict.fromkeys([*paper[0], *(each.name for each in fields(kind))]):
-        defaults = {each.name: default_of(each) for each in fields(kind)}
-        cells = [_sizes([v.get(name, defaults.get(name)) for v in vs]) for vs in (paper, tuned)]
-        same = cells[0] == cells[1]
-        rows.append((_flag(name), cells[0], "the same" if same else cells[1], helps[name]))
-    return TextTable(("option", "`paper`", "`tuned`", "meaning"), [rows]).markdown()
+    for name in dict.fromkeys([*named, *(each.name for each in fields(kind))]):
+        cells = [_sizes([v.get(name, defaults[name]) for v in vs]) for vs in values]
+        pairs = zip(cells[1:], cells, strict=False)
+        later = ["the same" if cell == before else cell for cell, before in pairs]
+        rows.append((_flag(name), cells[0], *later, helps[name]))
+    titles = [f"`{section}`" for section in sections]
+    return TextTable(("option", *titles, "meaning"), [rows]).markdown()
 
 
 def _sizes(values: list[Any]) -> str:
