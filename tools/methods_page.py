@@ -43,16 +43,18 @@ def _options(kind: type[Options]) -> str:
 def _with_recipes(method: str, kind: type[Options]) -> str:
     """The method's options and what the recipes for CIFAR-10 make of them and of the loop's."""
     helps = {each.name: limits_of(each).help for each in (*fields(DistillOptions), *fields(kind))}
-    paper, tuned = (
-        [recipe_for(DATA, ipc, method, name).values for ipc in SIZES] for name in ("paper", "tuned")
-    )
+    sections = ("paper", "tuned")
+    if recipe_for(DATA, SIZES[0], method, "paper").section != "paper":  # a method of ours
+        sections = ("tuned",)
+    values = [[recipe_for(DATA, ipc, method, name).values for ipc in SIZES] for name in sections]
+    defaults = {each.name: default_of(each) for each in fields(kind)}
     rows = []
-    for name in dict.fromkeys([*paper[0], *(each.name for each in fields(kind))]):
-        defaults = {each.name: default_of(each) for each in fields(kind)}
-        cells = [_sizes([v.get(name, defaults.get(name)) for v in vs]) for vs in (paper, tuned)]
-        same = cells[0] == cells[1]
-        rows.append((_flag(name), cells[0], "the same" if same else cells[1], helps[name]))
-    return TextTable(("option", "`paper`", "`tuned`", "meaning"), [rows]).markdown()
+    for name in dict.fromkeys([*values[0][0], *defaults]):
+        first, *others = (_sizes([v.get(name, defaults.get(name)) for v in vs]) for vs in values)
+        shown = ["the same" if other == first else other for other in others]
+        rows.append((_flag(name), first, *shown, helps[name]))
+    titles = [f"`{name}`" for name in sections]
+    return TextTable(("option", *titles, "meaning"), [rows]).markdown()
 
 
 def _sizes(values: list[Any]) -> str:
