@@ -2,6 +2,7 @@
 
 import json
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_change_that_lowers_the_nll_is_kept_and_others_are_not(climb, made, monk
         nll = next(scores)
         part = {"accuracy": 0.5, "nll": nll, "ece": 0.1}
         found = {**part, "single": part, "pooled": part, "pooled_temperature": 1.0}
-        return type("Found", (), {"as_json": lambda self: found})()
+        return Mock(as_json=lambda: found)
 
     monkeypatch.setattr(climb_recipe, "evaluate", scored)
     tries = [{"gamma": 1.5}, {"lr_images": 9.0, "with": {"momentum": 0.1}}, {"gama": 3}]

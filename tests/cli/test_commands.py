@@ -472,7 +472,8 @@ def test_print_config_of_a_run_that_starts_from_a_coreset_can_be_used(folder, tm
     assert yaml.safe_load(printed)["init"] == str(tmp_path / "first")
     (tmp_path / "all.yaml").write_text(printed)
     run("distill", "--config", tmp_path / "all.yaml", "--out", tmp_path / "second", "--quiet")
-    made, start = (Pseudocoreset.load(tmp_path / each / "coreset.safetensors") for each in ("second", "first"))
+    paths = (tmp_path / each / "coreset.safetensors" for each in ("first", "second"))
+    start, made = map(Pseudocoreset.load, paths)
     assert torch.equal(made.inputs, start.inputs)
 
 
