@@ -441,6 +441,11 @@ def test_coreset_that_does_not_fit_is_no_start(data, store):
     assert refused(data, store, fbpc(init="coreset")) == "init"
     scaled = replace(first, scaling=Scaling((0.5,), (0.5,)))
     assert refused(data, store, fbpc(init=scaled)) == "init"
+    swapped = replace(data, train=data.test, test=data.train)  # else its test points would leak
+    leaking = run(swapped, (), random, net=NET)
+    assert refused(data, (), {**toy("Quadratic"), "init": leaking}, net=NET) == "init"
+    held_out = run(data.hold_out(6), (), random, net=NET)
+    run(data, (), {**toy("Quadratic", steps=0), "init": held_out}, net=NET)
     held = run(other.hold_out(6), (), random, net=NET)
     assert refused(data.hold_out(6), (), {**toy("Quadratic"), "init": held}, net=NET) == "init"
     assert refused(data.hold_out(6), (), {**toy("Quadratic"), "init": first}, net=NET) == "init"

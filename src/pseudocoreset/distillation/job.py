@@ -232,7 +232,15 @@ def _check_start(start: Pseudocoreset, data: Data, loop: DistillOptions, form: F
     for name, (there, here) in pairs.items():
         if there != here:
             raise UserError(f"`init` is a coreset whose {name} is {there}, not {here}.", "init")
-    if data.holdout is not None and start.provenance.data_fingerprint != data.fingerprint:
+    made = start.provenance
+    digests = (made.train_digest, made.test_digest)
+    if made.train_digest and digests != (data.train_digest, data.test_digest):
+        raise UserError(
+            f"`init` is a coreset of other data ({printable(made.data)}), and may have been made "
+            f"of test points of {data.name}: give one of the same data.",
+            "init",
+        )
+    if data.holdout is not None and made.data_fingerprint != data.fingerprint:
         raise UserError(
             "`init` is a coreset that may have been made of points that are held out here: give "
             "one that was made with the same `holdout`.",
