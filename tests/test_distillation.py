@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import toy_methods
 from pseudocoreset import FBPC, Method, Mosaic, Pseudocoreset, UserError, distill, run_folder
+from pseudocoreset.data import Scaling
 from pseudocoreset.distillation import FARTHEST, DistillOptions, resolve
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.experts import ExpertStore
@@ -24,7 +25,7 @@ from pseudocoreset.methods import fbpc as fbpc_module
 from pseudocoreset.posterior import SGHMC, sample
 from pseudocoreset.run_folder import read_config, read_metrics
 from pseudocoreset.training import FixedPoints
-from small_world import CLASSES, NET, make_data, make_method, make_rng, make_store
+from small_world import CLASSES, NET, make_data, make_method, make_rng, make_store, make_table
 
 LOOP = {"ipc": 2, "steps": 7, "lr_images": 1.0, "batch": 4, "checkpoint_every": 3}
 LOOP["recipe"] = "paper"
@@ -360,6 +361,40 @@ def test_adam_is_that_of_torch_with_momentum_as_its_first_beta(data, store):
     torch.testing.assert_close(found.inputs, images.detach(), rtol=1e-5, atol=1e-5)
 
 
+def test_adams_step_is_of_the_learning_rates_size_whatever_the_loss_is_measured_in(tmp_path):
+    """The noise of a regression scales steps along gradients, and Adam's are not along them."""
+    table = make_table()
+    settings = {"method": "toy_methods:Quadratic", "ipc": 4, "target_noise": 0.1}
+    settings |= {"optimizer": "adam", "lr_images": 0.02}
+    start, moved = (run(table, (), {**settings, "steps": n}, net="mlp").inputs for n in (0, 1))
+    torch.testing.assert_close((moved - start).abs(), torch.full_like(start, 0.02))
+
+
+def test_rates_of_a_recipe_are_for_its_own_rule(data):
+    """Adam's steps have the size of its rate: a recipe's for SGD would be thousands of times it."""
+    for method in ("fbpc", "bpc-rkl"):
+        adam = resolve(data, [], method, DistillOptions(ipc=2, optimizer="adam")).options
+        assert (adam.lr_images, adam.lr_labels) == (0.01, 0.05)
+        sgd = resolve(data, [], method, DistillOptions(ipc=2)).options
+        assert sgd.lr_images >= 100
+    vbpc = resolve(data, [], "vbpc", DistillOptions(ipc=2)).options
+    assert (vbpc.optimizer, vbpc.lr_images) == ("adam", 0.01)
+    given = DistillOptions(ipc=2, optimizer="sgd", labels="learned", lr_labels=3.0)
+    plain = resolve(data, [], "vbpc", given).options
+    assert (plain.lr_images, plain.lr_labels) == (DistillOptions().lr_images, 3.0)
+
+
+def test_configuration_has_what_differs_from_the_recipe_by_being_the_default(data, tmp_path):
+    """Else a configuration that is used again would take it from the recipe."""
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("best: {fbpc: {optimizer: adam, lr_images: 0.1, reuse: 4}}")
+    options = DistillOptions(ipc=2, optimizer="sgd", lr_images=3.0)
+    config = resolve(data, [], FBPC(reuse=1), options, str(recipe)).config()
+    assert (config["optimizer"], config["reuse"]) == ("sgd", 1)
+    config = resolve(data, [], FBPC(), DistillOptions(ipc=2), "paper").config()
+    assert not {"optimizer", "reuse", "label_start"} & config.keys()
+
+
 def test_adam_counts_the_steps_of_each_image(data, store):
     """An image's first step is of the learning rate's size, whenever it comes."""
     settings = {"optimizer": "adam", "lr_images": 0.02}
@@ -404,6 +439,13 @@ def test_coreset_that_does_not_fit_is_no_start(data, store):
     assert refused(data, store, fbpc(ipc=3, init=first)) == "init"
     assert refused(data, store, fbpc(init=tiles)) == "init"
     assert refused(data, store, fbpc(init="coreset")) == "init"
+    scaled = replace(first, scaling=Scaling((0.5,), (0.5,)))
+    assert refused(data, store, fbpc(init=scaled)) == "init"
+    swapped = replace(data, train=data.test, test=data.train)  # else its test points would leak
+    leaking = run(swapped, (), random, net=NET)
+    assert refused(data, (), {**toy("Quadratic"), "init": leaking}, net=NET) == "init"
+    held_out = run(data.hold_out(6), (), random, net=NET)
+    run(data, (), {**toy("Quadratic", steps=0), "init": held_out}, net=NET)
     held = run(other.hold_out(6), (), random, net=NET)
     assert refused(data.hold_out(6), (), {**toy("Quadratic"), "init": held}, net=NET) == "init"
     assert refused(data.hold_out(6), (), {**toy("Quadratic"), "init": first}, net=NET) == "init"

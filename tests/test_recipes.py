@@ -82,13 +82,28 @@ def test_sizes_and_fallbacks_are_shipped():
     assert all(recipe_sizes(data) for data in FALLBACKS.values())
 
 
+OURS = ("vbpc", "unrolled")
+"""Methods that the paper has not."""
+
+
 def test_every_method_of_the_papers_has_a_recipe_for_images():
-    others = ("vbpc", "unrolled")  # whose values are ours
-    updating = [name for name, kind in METHODS.items() if kind.makes_updates and name not in others]
+    updating = [name for name, kind in METHODS.items() if kind.makes_updates and name not in OURS]
     for data, ipc in _shipped():
         if data not in ("breast-cancer", "diabetes"):
             for method in updating:
                 assert recipe_for(data, ipc, method, "paper").values
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_methods_of_ours_have_rates_for_all_data(method):
+    """A data set without values of its own takes those of the one like it, `paper` or not."""
+    for data, ipc in [*_shipped(), ("somebody's own", 10)]:
+        for recipe in ("paper", "tuned", "best"):
+            found = recipe_for(data, ipc, method, recipe)
+            assert found.section == "tuned"
+            assert found.values["lr_images"] <= (0.1 if "optimizer" in found.values else 10)
+    assert recipe_for("cifar100", 10, method).data == "cifar10"
+    assert recipe_for("cifar100", 10, "fbpc").data == "cifar100"
 
 
 EARLY, LATE = (2, 50, 0.01), (20, 30, 0.03)
@@ -139,7 +154,7 @@ def test_sections_fall_back_to_the_one_before(monkeypatch):
     """A recipe never changes the method: each falls back for itself."""
     made = {
         "paper": {"fbpc": {"gamma": 0.1}, "bpc-w": {"steps": 1}, "bpc-fkl": {"steps": 5}},
-        "tuned": {"fbpc": {"gamma": 0.2}, "bpc-w": {"steps": 2}},
+        "tuned": {"fbpc": {"gamma": 0.2}, "bpc-w": {"steps": 2}, "vbpc": {"steps": 3}},
         "best": {"fbpc": {"gamma": 0.3}},
     }
     monkeypatch.setattr("pseudocoreset.recipes._shipped", lambda: {("mine", 10): made})
@@ -150,6 +165,7 @@ def test_sections_fall_back_to_the_one_before(monkeypatch):
         ("bpc-w", "best", "tuned", {"steps": 2}),
         ("bpc-w", "paper", "paper", {"steps": 1}),
         ("bpc-fkl", "best", "paper", {"steps": 5}),
+        ("vbpc", "paper", "tuned", {"steps": 3}),
         ("toy_methods:Quadratic", "best", "paper", {}),
     ]:
         found = recipe_for("mine", 10, method, recipe)

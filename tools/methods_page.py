@@ -44,8 +44,8 @@ def _with_recipes(method: str, kind: type[Options]) -> str:
     """The method's options and what the recipes for CIFAR-10 make of them and of the loop's."""
     helps = {each.name: limits_of(each).help for each in (*fields(DistillOptions), *fields(kind))}
     defaults = {each.name: default_of(each) for each in (*fields(DistillOptions), *fields(kind))}
-    has_best = recipe_for(DATA, SIZES[0], method, "best").section == "best"
-    sections = NAMES if has_best else NAMES[:2]
+    found = {name: recipe_for(DATA, SIZES[0], method, name).section for name in NAMES}
+    sections = [name for name in NAMES if found[name] == name]  # a method of ours has no `paper`
     values = [[recipe_for(DATA, ipc, method, name).values for ipc in SIZES] for name in sections]
     named = [name for one in values for name in one[0]]
     rows = []

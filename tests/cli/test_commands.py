@@ -455,7 +455,26 @@ def test_print_config_shows_resolved_values(folder, tmp_path, capsys):
     (tmp_path / "all.yaml").write_text(printed)
     run("distill", "--config", tmp_path / "all.yaml", "--print-config")
     again = yaml.safe_load(capsys.readouterr().out)
-    assert {**again, "config": None} == shown
+    assert again == shown
+    assert not {"config", "print_config", "trust_code"} & shown.keys()
+
+
+def test_question_ends_with_its_mark(capsys):
+    run("distill", "--data", "digits", "--form", "croma:2", "--out", "nowhere", code=2)
+    assert capsys.readouterr().err.endswith("did you mean chroma:2?\n")
+
+
+def test_print_config_of_a_run_that_starts_from_a_coreset_can_be_used(folder, tmp_path, capsys):
+    given = ["--data", "digits", "--experts", folder / "experts", "--ipc", 1, "--from-epoch", 1]
+    run("distill", *given, "--steps", 0, "--out", tmp_path / "first", "--quiet")
+    run("distill", *given, "--init", tmp_path / "first", "--steps", 0, "--print-config")
+    printed = capsys.readouterr().out
+    assert yaml.safe_load(printed)["init"] == str(tmp_path / "first")
+    (tmp_path / "all.yaml").write_text(printed)
+    run("distill", "--config", tmp_path / "all.yaml", "--out", tmp_path / "second", "--quiet")
+    paths = (tmp_path / each / "coreset.safetensors" for each in ("first", "second"))
+    start, made = map(Pseudocoreset.load, paths)
+    assert torch.equal(made.inputs, start.inputs)
 
 
 @pytest.mark.parametrize(

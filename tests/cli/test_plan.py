@@ -28,6 +28,7 @@ from pseudocoreset.plan import measure
 from pseudocoreset.plan.measure import Enough, Stopwatch, seconds_a_step
 
 NET = ["--data", "digits", "--net", "convnet:width=8", "--device", "cpu"]
+LEARNED = {"labels": "learned", "optimizer": "adam", "init": "noise"}
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "plan_check.py"
 
 
@@ -209,8 +210,9 @@ def test_distill_plan_has_all_epochs_without_experts(tmp_path, given):
         (FBPC(gamma=3.0, from_epoch=1), DistillOptions(ipc=20, steps=1, average=0.5)),
         (Random(), DistillOptions(ipc=20)),
         (VBPC(real_batch=16), DistillOptions(ipc=20, steps=1)),
+        (VBPC(real_batch=16), DistillOptions(ipc=60, steps=1, **LEARNED)),
     ],
-    ids=["fbpc", "averaged", "random", "vbpc"],
+    ids=["fbpc", "averaged", "random", "vbpc", "adam"],
 )
 def test_run_takes_the_disk_that_was_planned(data, store, tmp_path, method, options):
     stores = [store] if method.needs_experts else []

@@ -126,6 +126,8 @@ def test_shared_solutions_take_turns(store, data):
 def test_more_experts_than_augmentations_are_refused():
     with pytest.raises(UserError, match="experts_each"):
         FBPC(draws=2, experts_each=3).resolved({})
+    with pytest.raises(UserError, match="solutions"):  # of which all but one would never be kept
+        FBPC(solutions=2).resolved({})
 
 
 def test_solution_that_is_not_shared_is_not_kept(store, data):

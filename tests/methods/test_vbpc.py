@@ -187,7 +187,7 @@ def test_networks_of_the_pool_take_turns(store, data):
 def test_coreset_predicts_better_than_random_images_by_its_own_posterior():
     data, quiet = load_data("digits"), {"device": "cpu", "progress": False}
     common = {"ipc": 1, "net": "convnet:width=16", **quiet}
-    learned = {"labels": "learned", "steps": 60, "lr_images": 1.0}
+    learned = {"labels": "learned", "steps": 60}
     random = distill(data, (), "random", **common)
     made = distill(data, (), VBPC(real_batch=256), **learned, **common)
     sampler = LastLayer(epochs=100, every=50)

@@ -26,6 +26,14 @@ def test_loss_curves_name_the_loss_of_the_task():
     assert regression.axes[0].get_ylabel() == "negative log-likelihood"
 
 
+def test_loss_of_real_points_is_drawn_beside_that_of_the_coreset():
+    """Of vbpc and unrolled, whose other figures have units of their own."""
+    row = {"nll": 1.5, "kl": 0.01, "age": 180.0, "student_loss": 0.6, "gradient_norm": 0.07}
+    found = loss_curves(make_run(metrics=[{"update": n, **row} for n in (1, 2)]))
+    assert found is not None
+    assert [line.get_label() for line in found.axes[0].lines] == ["nll", "student_loss"]
+
+
 def test_reliability_diagram_states_the_error_of_its_bins():
     figure = reliability_diagram(make_run())
     assert figure is not None

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pseudocoreset.cli.arguments import Arguments, Parser
+from pseudocoreset.cli.arguments import RUN_FACTS, Arguments, Parser
 from pseudocoreset.cli.shared import (
     CommonOptions,
     DataOptions,
@@ -101,7 +101,10 @@ def resolved_config(arguments: Arguments) -> dict[str, Any]:
     job, _, _ = job_of(arguments, load(arguments))
     decided = {each.name for each in (*fields(job.options), *fields(job.method))}
     rest = {k: v for k, v in arguments.as_dict().items() if k not in decided}
-    return {**rest, **job.config()}
+    config = {k: v for k, v in job.config().items() if k not in RUN_FACTS}
+    if job.start is not None:
+        config["init"] = job.options.init  # its path, which can be given again
+    return {**rest, **config}
 
 
 def run(arguments: Arguments) -> None:

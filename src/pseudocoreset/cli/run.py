@@ -14,6 +14,8 @@ from pseudocoreset.errors import UserError
 
 LONGEST_SENTENCE = 2000
 """Sentences name files and what files hold."""
+GIVEN_EACH_TIME = ("config", "print_config", "trust_code")
+"""Options that a configuration is not to have: it would name or print itself, or trust itself."""
 
 
 def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:
@@ -66,13 +68,15 @@ def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:
 def _run(module: Any, arguments: Arguments) -> None:
     if arguments.flag("print_config"):
         resolved = getattr(module, "resolved_config", Arguments.as_dict)
-        print(yaml.safe_dump(resolved(arguments), sort_keys=False), end="")
+        shown = {k: v for k, v in resolved(arguments).items() if k not in GIVEN_EACH_TIME}
+        print(yaml.safe_dump(shown, sort_keys=False), end="")
     else:
         module.run(arguments)
 
 
 def _refused(why: str) -> int:
-    print(f"pseudocoreset: {printable(why, LONGEST_SENTENCE)}.", file=sys.stderr)
+    end = "" if why.endswith("?") else "."
+    print(f"pseudocoreset: {printable(why, LONGEST_SENTENCE)}{end}", file=sys.stderr)
     return 2
 
 

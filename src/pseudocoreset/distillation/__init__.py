@@ -2,10 +2,11 @@
 
 from pseudocoreset.distillation.distill import distill
 from pseudocoreset.distillation.job import DistillOptions, Job, resolve
-from pseudocoreset.distillation.loop import FARTHEST, run, start_points
+from pseudocoreset.distillation.loop import FARTHEST, SLOTS, run, start_points
 
 __all__ = [
     "FARTHEST",
+    "SLOTS",
     "DistillOptions",
     "Job",
     "distill",

@@ -95,7 +95,10 @@ LATER = (
     *("target_noise", "optimizer", "label_start", "label_temperature"),
     *("experts_each", "reuse", "reuse_steps", "solutions"),
 )
-"""Options that a configuration has only where they are not the default."""
+"""Options that a configuration has only where they, or the recipe's, are not the default."""
+RATES = {"sgd": {}, "adam": {"lr_images": 0.01, "lr_labels": 0.05}}
+"""Learning rates by rule of the updates, where the recipe's are for another rule; for SGD, those of
+the fields."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ class Job:
         if not self.learns_targets:
             unused = (*unused, "lr_labels")
         for name in LATER:  # a run that was begun before there were these goes on
-            if values.get(name) == defaults.get(name):
+            if values.get(name) == defaults.get(name) and name not in self.recipe.values:
                 unused = (*unused, name)
         if self.start is not None:
             values |= {"init": FROM_CORESET, "init_coreset": self.start.fingerprint}
@@ -171,7 +174,7 @@ def resolve(
     found = recipe_for(data.name, options.ipc, method_name(method), recipe, kind=kind)
     if recipe == "best" and not _form_fits(found, data, options):
         found = recipe_for(data.name, options.ipc, method_name(method), "tuned", kind=kind)
-    values = _recipe_values(found, method)
+    values = _for_optimizer(_recipe_values(found, method), options)
     complete = method.resolved(values)
     if stores:
         last = min(store.last_epoch for store in stores)
@@ -183,7 +186,7 @@ def resolve(
     if start is not None:
         _check_start(start, data, loop, form)
     likelihood = _likelihood(data, stores, loop.target_noise)
-    if method.along_sum and "lr_images" not in options.given:
+    if method.along_sum and "lr_images" not in options.given and loop.optimizer == "sgd":
         moved = min(loop.batch, _points_seen(data, loop.ipc, form))
         loop = replace(loop, lr_images=loop.lr_images * moved)
     _check_use(method, options, loop)
@@ -223,11 +226,21 @@ def _check_start(start: Pseudocoreset, data: Data, loop: DistillOptions, form: F
         "number of classes": (len(start.class_names), len(data.class_names)),
         "`form`": (start.form, form),
         "number of points": (len(start), each),
+        "normalisation": (start.scaling, data.scaling),
+        "targets' normalisation": (start.target_scaling, data.target_scaling),
     }
     for name, (there, here) in pairs.items():
         if there != here:
             raise UserError(f"`init` is a coreset whose {name} is {there}, not {here}.", "init")
-    if data.holdout is not None and start.provenance.data_fingerprint != data.fingerprint:
+    made = start.provenance
+    digests = (made.train_digest, made.test_digest)
+    if made.train_digest and digests != (data.train_digest, data.test_digest):
+        raise UserError(
+            f"`init` is a coreset of other data ({printable(made.data)}), and may have been made "
+            f"of test points of {data.name}: give one of the same data.",
+            "init",
+        )
+    if data.holdout is not None and made.data_fingerprint != data.fingerprint:
         raise UserError(
             "`init` is a coreset that may have been made of points that are held out here: give "
             "one that was made with the same `holdout`.",
@@ -265,6 +278,14 @@ def _recipe_values(recipe: Recipe, method: Method) -> dict[str, Any]:
             )
         values[name] = parsed(owner, name, value)
     return values
+
+
+def _for_optimizer(values: dict[str, Any], options: DistillOptions) -> dict[str, Any]:
+    """The same, but for the learning rates if another rule than the recipe's was given."""
+    if "optimizer" not in options.given or options.optimizer == values.get("optimizer", "sgd"):
+        return values
+    rest = {name: value for name, value in values.items() if name not in RATES["adam"]}
+    return {**rest, **RATES[options.optimizer]}
 
 
 def _names(options: type[Options]) -> set[str]:

@@ -291,7 +291,8 @@ class _Run:
                 gradient = coreset.targets * (gradient - inner)
             moved["labels"] = ("label_logits", gradient, options.lr_labels)
         farthest = inf if self._data.is_image else FARTHEST
-        scale = self._job.likelihood.step_scale
+        # Adam's step has the size of its learning rate, whatever the loss is measured in.
+        scale = 1.0 if options.optimizer == "adam" else self._job.likelihood.step_scale
         for name, (key, gradient, lr) in moved.items():
             # What gets no gradient stays put, momentum or not.
             touched = (gradient.flatten(1) != 0).any(1).view(-1, *[1] * (gradient.ndim - 1))

@@ -68,6 +68,12 @@ class _FunctionSpace(Method):
                 "they share: give fewer.",
                 "experts_each",
             )
+        if self.solutions > 1 and self.reuse == 1:
+            raise UserError(
+                f"`solutions` is {self.solutions}, which has no use unless `reuse` is above 1: "
+                "give both, or neither.",
+                "solutions",
+            )
 
     def resolved(self, values: Mapping[str, Any]) -> Self:
         """A recipe's last epoch does not count where a later first one is given."""

@@ -17,7 +17,7 @@ import torch
 
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data, Split
-from pseudocoreset.distillation import Job, run
+from pseudocoreset.distillation import SLOTS, Job, run
 from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
 from pseudocoreset.engine.files import open_tensors
 from pseudocoreset.engine.progress import SILENT, Progress
@@ -152,10 +152,18 @@ class _ShortTrainings:
 
 
 def _copies(job: Job) -> int:
-    """Of the inputs on disk: the coreset, and in a checkpoint inputs, velocity and their mean."""
+    """Of what is learned, on disk: the coreset, and in a checkpoint itself, slots and its mean."""
     if not job.method.makes_updates:
         return 1
-    return 4 if job.options.average > 0 else 3
+    return 2 + len(SLOTS[job.options.optimizer]) + (job.options.average > 0)
+
+
+def _stored_bytes(job: Job, data: Data) -> int:
+    """Bytes of a run's inputs and soft labels on disk."""
+    copies, points = _copies(job), job.options.ipc * max(data.classes, 1)
+    soft = points * job.form.seen * data.outputs * 4
+    times = {"hard": 0, "experts": 1, "learned": copies}[job.options.labels]
+    return copies * points * prod(data.input_shape) * 4 + times * soft
 
 
 def _kept_by_method(checkpoint: Path) -> int:
@@ -185,6 +193,7 @@ def plan_distill(
         device: where it will run
     """
     place, options = choose_device(device), job.options
+    stored = _stored_bytes(job, data)
     watch = Stopwatch(place, LEAST_UPDATES, BUDGET_S)
     notes = []
     peak = PeakMemory(place)
@@ -211,12 +220,10 @@ def plan_distill(
     # A run of one update has no other than the first.
     step_s = fmean(durations[1:] or durations or [0.0])
     notes += _map_note(watch.figures[1:])
-    point = prod(data.input_shape) * 4
-    points = options.ipc * max(data.classes, 1)
     return Plan(
         f"distill with {method_name(job.method)} at {options.ipc} points a class",
         {net.spec: net.num_params for net in networks},
-        disk_bytes=_copies(job) * points * point + kept,
+        disk_bytes=stored + kept,
         peak_bytes=peak.whole(),
         once_s=max(0.0, whole - len(durations) * step_s),
         step="updates",

@@ -16,9 +16,10 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 NAMES = ("paper", "tuned", "best")
-"""From the first to the best known: where one has no values for a method, the one before has."""
+"""From the first to the best known: where one has no values for a method, the one before has. A
+method that is not the paper's begins with a later one."""
 FALLBACKS = {"images": "cifar10", "table": "breast-cancer", "regression": "diabetes"}
-"""The data set whose recipes are taken where data have none, by the kind of data."""
+"""The data set whose recipes are taken where data have none for a method, by the kind of data."""
 
 Section = Mapping[str, Mapping[str, Any]]
 
@@ -41,8 +42,8 @@ def recipe_for(
 ) -> Recipe:
     """The settings for a data set, a size and a method.
 
-    Sizes that no file has take the nearest one's (in ratio), data sets that have none take those
-    of `FALLBACKS`.
+    Sizes that no file has take the nearest one's (in ratio), data sets that have none for the
+    method take those of `FALLBACKS`.
 
     Args:
         data: the data set's name
@@ -53,11 +54,14 @@ def recipe_for(
     """
     if recipe not in NAMES:
         return _from_file(recipe, method, ipc)
-    known = _shipped()
-    data = data if any(name == data for name, _ in known) else FALLBACKS[kind]
-    size = _nearest((size for name, size in known if name == data), ipc)
-    section, values = _chosen(known[data, size], method, recipe)
-    return Recipe(values, section, data, size)
+    known, found = _shipped(), []
+    for name in (data, FALLBACKS[kind]):
+        sizes = [size for there, size in known if there == name]
+        if sizes:
+            size = _nearest(sizes, ipc)
+            section, values = _chosen(known[name, size], method, recipe)
+            found.append(Recipe(values, section, name, size))
+    return next((each for each in found if each.values), found[0])
 
 
 def recipe_sizes(data: str) -> list[int]:
@@ -68,8 +72,9 @@ def recipe_sizes(data: str) -> list[int]:
 def _chosen(
     sections: Mapping[str, Section], method: str, recipe: str
 ) -> tuple[str, dict[str, Any]]:
-    """The section that has values for a method: the one that was asked for, or one before it."""
-    for section in reversed(NAMES[: NAMES.index(recipe) + 1]):
+    """The section with values for a method: what was asked for, one before, or one after it."""
+    asked = NAMES.index(recipe) + 1
+    for section in (*reversed(NAMES[:asked]), *NAMES[asked:]):
         found = sections.get(section, {}).get(method)
         if found is not None:
             return section, dict(found)

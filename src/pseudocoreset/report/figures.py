@@ -169,7 +169,8 @@ def _loss_names(metrics: list[dict[str, Any]]) -> list[str]:
     """FBPC's two losses, once a network; of other methods what looks like a loss, or all."""
     known = [name for side in SIDES for name in _names(metrics, side)]
     keys = [key for key in _all_names(metrics) if key != "update" and not key.startswith("map_")]
-    return (known or [key for key in keys if "loss" in key] or keys)[:MOST_LINES]
+    losses = [key for key in keys if "loss" in key or key.split("/")[0] == "nll"]
+    return (known or losses or keys)[:MOST_LINES]
 
 
 def _names(metrics: list[dict[str, Any]], base: str) -> list[str]:

@@ -265,13 +265,18 @@ def _glossary(columns: Sequence[Column]) -> str:
 
 def _loss_words(run: RunReport) -> tuple[str, str, str]:
     """Title, text for who can't see it, caption."""
-    known = any(key.split("/")[0] == "loss_x" for row in run.metrics for key in row)
-    caption = (
-        "How badly networks drawn from each posterior predict the coreset's targets. The method "
-        "makes the two posteriors alike: the curves should draw together."
-        if known
-        else "What the method reports of each update."
-    )
+    names = {key.split("/")[0] for row in run.metrics for key in row}
+    caption = "What the method reports of each update."
+    if "loss_x" in names:
+        caption = (
+            "How badly networks drawn from each posterior predict the coreset's targets. The "
+            "method makes the two posteriors alike: the curves should draw together."
+        )
+    elif "nll" in names:
+        caption = (
+            "How badly networks that know the coreset predict real points (nll), which the "
+            "method makes smaller; and how badly they predict the coreset itself."
+        )
     return "Making the coreset", f"Curves over {len(run.metrics)} updates: {caption}", caption
 
 
