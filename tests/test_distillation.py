@@ -105,7 +105,7 @@ def interrupt_in_call(monkeypatch, number):
         (6, {"average": 0.4}),
         (5, {"labels": "learned", "optimizer": "adam", "label_start": "experts"}),
         (6, {"reuse": 3, "reuse_steps": 2}),
-        (5, {"reuse": 3, "solutions": 2, "draws": 2, "experts_each": 2}),
+        (5, {"reuse": 3, "draws": 2, "experts_each": 2}),
     ],
 )
 def test_interrupted_run_goes_on_to_the_same_coreset(

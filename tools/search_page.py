@@ -24,7 +24,8 @@ The longest runs:
 
 {longest}
 What single changes did after a few hundred updates, where they moved the NLL of a chain by
-{telling} or more. A change that lowered it was kept, and the next one was tried on top of it:
+{telling} or more. A change that lowered it was kept, and the next one was tried on top of it.
+`solutions`, several shared MAP solutions in turn, only made things worse and is no option any more.
 
 {changes}
 """

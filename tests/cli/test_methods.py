@@ -22,7 +22,6 @@ SHORT = {
     "experts_each": 2,
     "reuse": 2,
     "reuse_steps": 3,
-    "solutions": 2,
     "lr_x": 0.02,
     "lr_u": 0.02,
     "covariance_steps": 2,

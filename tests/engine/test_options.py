@@ -243,7 +243,6 @@ OTHER = {
     "experts_each": 2,
     "reuse": 3,
     "reuse_steps": 2,
-    "solutions": 2,
     "lr_x": 0.3,
     "lr_u": 0.3,
     "covariance_steps": 5,

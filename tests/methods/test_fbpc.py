@@ -96,38 +96,17 @@ def test_shared_solution_follows_the_coreset(store, data, kind):
         steps.append(estimate.info["map_steps"])
         states.append(estimate.state)
         if 0 < update < 3:
-            before = {name: value[0] for name, value in states[-2].items() if name != "turn"}
-            expected = adam_by_hand(context, moved, before, 4)
-            torch.testing.assert_close(estimate.state["params"][0], expected)
+            expected = adam_by_hand(context, moved, states[-2], 4)
+            torch.testing.assert_close(estimate.state["params"], expected)
     assert [int(state["uses"]) for state in states[1:]] == [1, 2, 3, 1]
     assert steps[1:3] == [4, 4]
     assert steps[0] > 4
     assert steps[3] > 4  # a new one
 
 
-def test_shared_solutions_take_turns(store, data):
-    method = make_method(FBPCIsotropic, reuse=2, reuse_steps=3, solutions=2, lr_map=LR_MAP)
-    context, coreset = make_context(store, data), make_points(data)
-    divergence, rng, state, rows = method.prepare(context), make_rng(), {}, []
-    for update in range(6):
-        rng.reseed(0, "update", update)
-        state = divergence.gradient(coreset, state, rng).state
-        rows.append([state["params"][turn].clone() for turn in range(2)])
-    uses = [1, 1, 2, 2, 1, 1]
-    assert [int(state["uses"][0]), int(state["uses"][1])] == uses[-2:]
-    for update in range(2, 6):
-        mine, other = update % 2, 1 - update % 2
-        assert torch.equal(rows[update][other], rows[update - 1][other])
-        moved = (rows[update][mine] - rows[update - 1][mine]).abs().max()
-        followed = float(moved) <= 3 * LR_MAP * 2  # three steps of Adam go no farther
-        assert followed == (uses[update] == 2)
-
-
 def test_more_experts_than_augmentations_are_refused():
     with pytest.raises(UserError, match="experts_each"):
         FBPC(draws=2, experts_each=3).resolved({})
-    with pytest.raises(UserError, match="solutions"):  # of which all but one would never be kept
-        FBPC(solutions=2).resolved({})
 
 
 def test_solution_that_is_not_shared_is_not_kept(store, data):

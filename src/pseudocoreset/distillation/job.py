@@ -93,7 +93,7 @@ FROM_CORESET = "coreset"
 """What a configuration has as `init` where another coreset was the start."""
 LATER = (
     *("target_noise", "optimizer", "label_start", "label_temperature"),
-    *("experts_each", "reuse", "reuse_steps", "solutions"),
+    *("experts_each", "reuse", "reuse_steps"),
 )
 """Options that a configuration has only where they, or the recipe's, are not the default."""
 RATES = {"sgd": {}, "adam": {"lr_images": 0.01, "lr_labels": 0.05}}

@@ -20,12 +20,7 @@ from pseudocoreset.methods.function_space import (
     OutputVariance,
     negative_log_likelihood,
 )
-from pseudocoreset.methods.map_solution import (
-    MapSolution,
-    MapSolver,
-    SharedSolutions,
-    random_order,
-)
+from pseudocoreset.methods.map_solution import MapSolution, MapSolver, random_order
 from pseudocoreset.nets import Weights
 from pseudocoreset.training import coreset_points, outputs_of
 
@@ -53,7 +48,6 @@ class _FunctionSpace(Method):
     reuse_steps: int = option(
         10, "steps that a shared MAP solution is trained on between two of them", at_least=1
     )
-    solutions: int = option(1, "shared MAP solutions that take turns", at_least=1)
 
     def check(self) -> None:
         if self.to_epoch is not None and self.to_epoch < self.from_epoch:
@@ -67,12 +61,6 @@ class _FunctionSpace(Method):
                 f"`experts_each` is {self.experts_each}, more than the {self.draws} `draws` that "
                 "they share: give fewer.",
                 "experts_each",
-            )
-        if self.solutions > 1 and self.reuse == 1:
-            raise UserError(
-                f"`solutions` is {self.solutions}, which has no use unless `reuse` is above 1: "
-                "give both, or neither.",
-                "solutions",
             )
 
     def resolved(self, values: Mapping[str, Any]) -> Self:
@@ -139,7 +127,7 @@ class _FBPCDivergence:
         self._inner: _Inner | None = None
 
     def start(self) -> State:
-        """Nothing; later, the MAP solutions that several updates share."""
+        """Nothing; later, the MAP solution that several updates share."""
         return {}
 
     def gradient(self, coreset: Points, state: State, rng: Rng) -> Estimate:
@@ -155,18 +143,21 @@ class _FBPCDivergence:
             self._experts.draw(method.from_epoch, rng, self._context.device, method.to_epoch)
             for _ in range(method.experts_each)
         ]
-        mine = inner.solutions.chosen(state)
+        followed = state if state and int(state["uses"]) < method.reuse else {}
         if not inner.has_covariance:
-            solution = inner.solution(coreset, mine)
+            solution = inner.solution(coreset, followed)
             unit = batch.inputs.new_ones((len(batch.inputs), self._context.net.outputs))
             variances_x, variance_u = [unit] * len(experts), unit
         else:
             with inner.side:
                 variances_x = [inner.variance_on_real_data(one, batch.inputs) for one in experts]
-            solution = inner.solution(coreset, mine)
+            solution = inner.solution(coreset, followed)
             variance_u = inner.variance_on_coreset(solution.weights, batch.inputs, coreset)
             inner.side.wait()
-        kept = inner.solutions.kept(state, mine, inner.solver)
+        kept: State = {}
+        if method.reuse > 1:
+            uses = int(followed["uses"]) + 1 if followed else 1
+            kept = {**inner.solver.kept(), "uses": torch.tensor(uses)}
         found = inner.estimate(batch, draws, (experts, variances_x), (solution, variance_u))
         info = {
             "loss_x": float(found["loss_x"]),
@@ -206,7 +197,6 @@ class _Inner:
         batch = context.batch_of(size)
         self._batch = batch
         self.solver = MapSolver(method, context, batch, rng)
-        self.solutions = SharedSolutions(method.reuse, method.solutions)
         self.side = SideStream(context.device, apart=not context.net.draws)
         self._side_rng = rng.side()
         self.has_covariance = isinstance(method, FBPC)

@@ -103,43 +103,6 @@ class MapSolver:
         return self._training.take("loss_sum") / steps - least
 
 
-@dataclass(frozen=True)
-class SharedSolutions:
-    """MAP solutions that take turns; each is shared by `reuse` updates and then found anew.
-
-    What is kept between updates: `turn`, and for each solution what `MapSolver.follow` goes on from
-    and how many updates had it (`uses`), as rows.
-    """
-
-    reuse: int
-    number: int
-
-    def chosen(self, state: State) -> State:
-        """What this update's solution goes on from; nothing where it is to be found anew."""
-        if not state:
-            return {}
-        turn = int(state["turn"])
-        if not 0 < int(state["uses"][turn]) < self.reuse:
-            return {}
-        return {name: state[name][turn] for name in _KEPT}
-
-    def kept(self, state: State, before: State, solver: MapSolver) -> State:
-        """What the next update finds, given what `chosen` gave."""
-        if self.reuse == 1:
-            return {}
-        found = solver.kept()
-        rows = {name: torch.stack([value] * self.number) for name, value in found.items()}
-        rows = {**rows, "uses": torch.full((self.number,), 0)}
-        turn = 0
-        if state:
-            rows = {name: state[name].clone() for name in rows}
-            turn = int(state["turn"])
-        for name, value in found.items():
-            rows[name][turn] = value
-        rows["uses"][turn] = int(rows["uses"][turn]) + 1 if before else 1
-        return {**rows, "turn": torch.tensor((turn + 1) % self.number)}
-
-
 def random_order(number: int, rng: Rng) -> torch.Tensor:
     """0 … number − 1 in random order, on the device."""
     return torch.randperm(number, generator=rng.device, device=rng.device.device)
