@@ -73,12 +73,15 @@ def _corrupted(
     return rounded_down(changed.clamp(0, 1) * 255).to(torch.uint8)
 
 
-def chosen_corruptions(names: str | Sequence[str], shape: tuple[int, ...]) -> list[str]:
+def chosen_corruptions(
+    names: str | Sequence[str], shape: tuple[int, ...], *, made: bool = True
+) -> list[str]:
     """The corruptions that are meant; of a group, those that can be made of such images.
 
     Args:
         names: `all`, `paper`, or names, separated by commas in a text
         shape: of an image: channels, height, width
+        made: whether they are to be made here; what was made elsewhere can be of any images
     """
     given = names.split(",") if isinstance(names, str) else list(names)
     found: list[str] = []
@@ -86,7 +89,7 @@ def chosen_corruptions(names: str | Sequence[str], shape: tuple[int, ...]) -> li
         for each in GROUPS.get(name, (name,)):
             if each not in CORRUPTIONS:
                 raise _unknown(each, "corruptions")
-            problem = _why_not(each, shape)
+            problem = _why_not(each, shape) if made else None
             if problem and (name not in GROUPS or each not in ("frost", "saturate")):
                 raise UserError(f"`corruptions` {each}: {problem}.", "corruptions")
             if problem:
