@@ -2,7 +2,7 @@
 
     python tools/corruption_sheet.py cifar10:DIR
 
-The page docs/corruptions.md shows it. Frost needs `pip install 'pseudocoreset[frost]'`.
+The page docs/shifts.md shows it. Frost needs `pip install 'pseudocoreset[frost]'`.
 """
 
 import argparse
