@@ -14,6 +14,7 @@ from pseudocoreset.evaluation.corruptions import (
     PAPER,
     SEVERITIES,
     chosen_corruptions,
+    spatter,
     weather,
 )
 from pseudocoreset.evaluation.corruptions.draws import generator_for
@@ -75,6 +76,29 @@ def test_corruption_is_that_of_its_slow_twin(name, severity, textures):
         assert away.max() <= 1
         assert (away > 0).mean() < 0.003  # halves that are rounded either way
         assert (found[place] != image).any()
+
+
+def test_parts_of_spatter_are_those_of_their_twins():
+    """On images with weak and strong edges, and ways of all lengths."""
+    coarse = torch.rand(4, 1, 7, 7, generator=torch.Generator().manual_seed(2)) * 255
+    images = torch.nn.functional.interpolate(coarse, (32, 32), mode="bilinear")[:, 0].floor()
+    found = spatter.edges(images.double())
+    for image, edge in zip(images, found, strict=True):
+        expected = oracle.canny(image.numpy())
+        assert {tuple(place) for place in edge.nonzero().tolist()} == expected
+        assert 20 < len(expected) < 500
+        lone = torch.zeros(32, 32, dtype=torch.bool)
+        lone[tuple(edge.nonzero()[0])] = True
+        for farthest, those in ((100, edge), (100, lone), (20, lone)):
+            ways = oracle.to_edges({tuple(place) for place in those.nonzero().tolist()})
+            near = spatter.distances(those[None], float(farthest))[0]
+            np.testing.assert_allclose(near, np.minimum(ways, farthest), atol=1e-9)
+        levels = image.numpy().astype(int)
+        np.testing.assert_array_equal(
+            spatter.equalised(image.double()[None])[0], oracle.equalised(levels)
+        )
+    plain = torch.full((1, 32, 32), 7.0, dtype=torch.float64)
+    assert torch.equal(spatter.equalised(plain), plain)
 
 
 # What holds for all.

@@ -16,10 +16,9 @@ from torch import Tensor
 from pseudocoreset.data import Data
 from pseudocoreset.data.assemble import resize
 from pseudocoreset.errors import UserError
+from pseudocoreset.evaluation.corruptions.colour import luminance
 from pseudocoreset.likelihoods import Categorical
 
-GREY = (0.299, 0.587, 0.114)
-"""What red, green and blue add to the grey value."""
 MEASURES = ("entropy", "mutual_information")
 RATES = ("auroc", "fpr95")
 
@@ -70,8 +69,7 @@ def fitting_images(other: Data, input_shape: tuple[int, ...]) -> UInt8[Tensor, "
         return images
     if channels == 3:
         return images.expand(-1, 3, -1, -1)
-    weights = torch.tensor(GREY, device=images.device)[:, None, None]
-    return (images * weights).sum(1, keepdim=True).round().to(torch.uint8)
+    return luminance(images.double()).round().to(torch.uint8)
 
 
 @dataclass(frozen=True)
