@@ -50,3 +50,4 @@ def test_sample_refuses_what_is_no_coreset(data):
 def test_evaluate_refuses_what_is_no_posterior_and_no_data(data, coreset):
     refused("what", pc.evaluate, data, data)
     refused("data", pc.evaluate, coreset, "digits")
+    refused("ood", pc.evaluate, coreset, data, ood="digits")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pseudocoreset.distillation import distill
     from pseudocoreset.engine.options import option
     from pseudocoreset.errors import UserError
+    from pseudocoreset.evaluation.corruptions import corrupt
     from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
     from pseudocoreset.experts import ExpertStore, train_experts
     from pseudocoreset.forms import Chroma, Mosaic, Pixels
@@ -70,6 +71,7 @@ __all__ = [
     "Unrolled",
     "UserError",
     "__version__",
+    "corrupt",
     "distill",
     "evaluate",
     "from_arrays",
@@ -87,6 +89,7 @@ _PLACES = {
     "distillation": ("distill",),
     "engine.options": ("option",),
     "errors": ("UserError",),
+    "evaluation.corruptions": ("corrupt",),
     "evaluation.evaluate": ("Evaluation", "evaluate"),
     "experts": ("ExpertStore", "train_experts"),
     "forms": ("Chroma", "Mosaic", "Pixels"),

@@ -1,5 +1,7 @@
 """What networks put out for many points."""
 
+from copy import copy
+
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -28,17 +30,27 @@ class Predictor:
         self._net = net
         self._scaling = scaling
         most = CPU_BATCH if net.by_image and inputs.device.type == "cpu" else TEST_BATCH
-        size = min(most, len(inputs))
-        self._batches = [inputs[first : first + size] for first in range(0, len(inputs), size)]
+        self._size = min(most, len(inputs))
+        self._batches = list(torch.split(inputs, self._size))
         # To capture a step costs as much as some of them: not for a few points.
         self._captures = len(inputs) >= TEST_BATCH or inputs.device.type == "cpu"
         self._loop = Loop(self._step, torch.Generator(inputs.device))  # from which nothing is drawn
+
+    def at(self, inputs: Shaped[Tensor, "n ..."]) -> "Predictor":
+        """The same network at other points of the same shape; what was captured is used again.
+
+        Args:
+            inputs: the points, on the same device
+        """
+        other = copy(self)
+        other._batches = list(torch.split(inputs, self._size))
+        return other
 
     @torch.no_grad()
     def outputs(self, weights: Weights) -> Float[Tensor, "n k"]:
         """The outputs at all points, on their device."""
         weights = Weights(*(part.to(self._batches[0].device) for part in weights))
-        whole = len(self._batches[0])
+        whole = self._size
         zeros = weights.params.new_zeros((whole, self._net.outputs))
         self._loop.load({**weights._asdict(), "outputs": zeros})
         found = []

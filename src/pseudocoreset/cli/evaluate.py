@@ -20,6 +20,7 @@ from pseudocoreset.cli.shared import (
     sampler_of,
     weight_of,
 )
+from pseudocoreset.cli.shifts import ShiftOptions, shift_lines, shifts_of
 from pseudocoreset.data import Data
 from pseudocoreset.engine.files import (
     open_tensors,
@@ -63,6 +64,7 @@ def configure(parser: Parser, words: list[str]) -> None:
         "folder with images_best.pt (floats are taken to be normalised already)",
     )
     add_shared(parser, words)
+    parser.add(ShiftOptions, "shifted data, scored by the same samples")
 
 
 def add_shared(parser: Parser, words: list[str]) -> None:
@@ -92,9 +94,11 @@ def run(arguments: Arguments) -> None:
     folder = run_of(path) if not arguments.has("net") else None
     if folder is not None:  # its page shows the scores of its own network
         refuse_unwritable(folder)
-    data = load(arguments)
-    found = _scored_posterior(arguments, path, data) if is_posterior(path) else None
-    evaluations = [found] if found is not None else _scored_coreset(arguments, path, data)
+    data, shifts = load(arguments), shifts_of(arguments)
+    if is_posterior(path):
+        evaluations = [_scored_posterior(arguments, path, data, shifts)]
+    else:
+        evaluations = _scored_coreset(arguments, path, data, shifts)
     contents = [evaluation.as_json() for evaluation in evaluations]
     if prints_figures(arguments):  # before anything can fail to be written
         for evaluation in evaluations:
@@ -115,7 +119,9 @@ def run(arguments: Arguments) -> None:
             write_report(folder / "report.html", title, [read_run(folder)])
 
 
-def _scored_posterior(arguments: Arguments, path: Path, data: Data) -> Evaluation:
+def _scored_posterior(
+    arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]
+) -> Evaluation:
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
     for name in ("seeds", "chains", "protocol", "sampler", "weight", "seed"):
         if arguments.has(name):
@@ -128,12 +134,15 @@ def _scored_posterior(arguments: Arguments, path: Path, data: Data) -> Evaluatio
         split=options.split,
         predictive_temperature=options.predictive_temperature,
         other_data=options.other_data,
+        **shifts,
         device=common.device,
         progress=progress_for(arguments),
     )
 
 
-def _scored_coreset(arguments: Arguments, path: Path, data: Data) -> list[Evaluation]:
+def _scored_coreset(
+    arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]
+) -> list[Evaluation]:
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
     nets: list[str | None] = [*nets_of(arguments, data)] or [None]
     for net in nets:  # refuse any before the work on the first
@@ -155,6 +164,7 @@ def _scored_coreset(arguments: Arguments, path: Path, data: Data) -> list[Evalua
             split=options.split,
             predictive_temperature=options.predictive_temperature,
             other_data=True,  # looked at above, and warned of once
+            **shifts,
             device=common.device,
             progress=progress_for(arguments),
         )
@@ -178,3 +188,5 @@ def _print(evaluation: Evaluation) -> None:
     for title, found in lines.items():
         parts = [f"{name} {found[name]:.4f}" for name in SHOWN if name in found]
         print(f"{title:17} {', '.join(parts)}")
+    for line in shift_lines(evaluation):
+        print(line)

@@ -10,6 +10,10 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from pseudocoreset.evaluation.metrics import Predicted, PredictedNumbers, Scores, scores
+
+CALIBRATED = ("accuracy", "nll", "ece", "brier")
+"""Scores of the predictive distribution alone, which a temperature can be given to."""
 LOWEST, HIGHEST = 0.05, 20.0
 """Temperatures are searched for between these."""
 HALVINGS = 50
@@ -48,3 +52,23 @@ def fitted_temperature(log_mean: Float[Tensor, "n k"], labels: Int64[Tensor, " n
         else:
             high = middle
     return exp(-(low + high) / 2)
+
+
+def calibrated(
+    predicted: Predicted | PredictedNumbers, temperature: float | None
+) -> tuple[float | None, Scores]:
+    """The best temperature for these points, and their scores at the one that was given.
+
+    Args:
+        predicted: what is predicted, and the truth
+        temperature: the one that was given, if one was
+    """
+    if not isinstance(predicted, Predicted):
+        return None, Scores({})
+    best = fitted_temperature(predicted.log_mean, predicted.labels)
+    if temperature is None:
+        return best, Scores({})
+    at = Predicted(tempered(predicted.log_mean, temperature)[None], predicted.labels)
+    found = scores(at)
+    named = {name: found[name] for name in CALIBRATED}
+    return best, Scores({"temperature": float(temperature), **named})

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean, stdev
+from types import NoneType
 from typing import Any
 
 import torch
@@ -14,7 +16,9 @@ from pseudocoreset.data import Data, Split
 from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.errors import UserError, require_type
-from pseudocoreset.evaluation.calibration import fitted_temperature, tempered
+from pseudocoreset.evaluation.calibration import calibrated
+from pseudocoreset.evaluation.corruption_scores import CorruptionScores
+from pseudocoreset.evaluation.corruptions import SEVERITIES
 from pseudocoreset.evaluation.metrics import (
     METRICS,
     Predicted,
@@ -24,7 +28,14 @@ from pseudocoreset.evaluation.metrics import (
     reliability,
     scores,
 )
+from pseudocoreset.evaluation.ood import OodScores
 from pseudocoreset.evaluation.points import points_to_score
+from pseudocoreset.evaluation.shifts import (
+    Shifts,
+    asked_shifts,
+    score_corruptions,
+    score_other_data,
+)
 from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.nets import NetLike
 from pseudocoreset.posterior import Posterior, Sampler, sample_posteriors
@@ -34,8 +45,6 @@ from pseudocoreset.predictor import TEST_BATCH, Predictor
 DIAGNOSTICS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
 """What an evaluation keeps of a posterior's details."""
 SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage")
-CALIBRATED = ("accuracy", "nll", "ece", "brier")
-"""Scores of the predictive distribution alone, which a temperature can be given to."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,10 @@ class Evaluation:
     for scoring others, such as the test points after held-out ones."""
     pooled_calibrated: Scores = field(default_factory=lambda: Scores({}))
     """Of the pooled samples at the predictive temperature that was given; empty without one."""
+    corruptions: CorruptionScores | None = None
+    """On corrupted points, where they were asked for."""
+    ood: OodScores | None = None
+    """How well uncertainty tells other data's points, where that was asked for."""
 
     def __getattr__(self, name: str) -> float:
         """The mean of a score over seeds: `.accuracy`, `.nll`, `.rmse`, …"""
@@ -103,6 +116,7 @@ class Evaluation:
         for name in self.names:
             summary[name] = self.mean(name)
             summary[f"{name}_std"] = self.std(name)
+        shifts = {"corruptions": self.corruptions, "ood": self.ood}
         return {
             **summary,
             "seeds": [dict(found) for found in self.seeds],
@@ -114,6 +128,7 @@ class Evaluation:
             "coreset": self.coreset,
             "samplers": self.samplers,
             "reliability": self.reliability,
+            **{name: found.as_json() for name, found in shifts.items() if found is not None},
         }
 
 
@@ -130,6 +145,10 @@ def evaluate(
     split: str = "test",
     predictive_temperature: float | None = None,
     other_data: bool = False,
+    corruptions: str | Sequence[str] | None = None,
+    severities: Sequence[int] = SEVERITIES,
+    corruptions_dir: Path | str | None = None,
+    ood: Data | None = None,
     device: DeviceLike = "auto",
     progress: ProgressLike = True,
 ) -> Evaluation:
@@ -148,13 +167,20 @@ def evaluate(
         predictive_temperature: score the pooled samples at this temperature of the predictive
             distribution, too; `pooled_temperature` of an evaluation on held-out points gives one
         other_data: score on data that the coreset was not made of
+        corruptions: score corrupted images, too, by the same samples: `all` that CIFAR-10-C has,
+            the `paper`'s ten, or names such as `fog`
+        severities: of the corruptions, 1 to 5
+        corruptions_dir: folder of the official arrays, which are read instead of being made
+        ood: tell the test images of these data from the points by the predictions' uncertainty
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
         progress: whether to show a progress bar
     """
     require_type(what, (Pseudocoreset, Posterior), "what", "a coreset or a posterior")
     require_type(data, Data, "data", "a data set, such as load_data('digits')")
+    require_type(ood, (Data, NoneType), "ood", "a data set, such as load_data('digits')")
     points = points_to_score(what, data, split, other_data=other_data)
     _check_temperature(predictive_temperature, data)
+    shifts = asked_shifts(data, points, split, corruptions, severities, corruptions_dir, ood)
     if isinstance(what, Posterior):
         if sampler != "tuned" or net is not None or weight is not None:
             raise UserError(
@@ -178,6 +204,7 @@ def evaluate(
         points,
         split,
         predictive_temperature=predictive_temperature,
+        shifts=shifts,
         device=device,
         progress=progress,
     )
@@ -203,6 +230,7 @@ def score_posteriors(
     split: str,
     *,
     predictive_temperature: float | None = None,
+    shifts: Shifts | None = None,
     device: DeviceLike = "auto",
     progress: ProgressLike = True,
 ) -> Evaluation:
@@ -213,6 +241,7 @@ def score_posteriors(
         points: the points and their true targets
         split: what the points are called
         predictive_temperature: of the predictive distribution; None: scored as it is
+        shifts: corruptions and other data to be scored, too
         device: where to predict
         progress: whether to show a progress bar
     """
@@ -241,6 +270,12 @@ def score_posteriors(
                 names = ("share", "confidence", "accuracy")
                 bins = {n: column.tolist() for n, column in zip(names, columns, strict=True)}
     together = predictions(first, torch.cat(outputs), on_device.targets)
+    pooled = scores(together, all_of_them=True)
+    corrupted, other = None, None
+    if shifts is not None:
+        clean = (fmean(one["accuracy"] for one in found), pooled["accuracy"])
+        corrupted = score_corruptions(shifts, posteriors, predictor, on_device, clean, progress)
+        other = score_other_data(shifts, posteriors, predictor, outputs)
     diagnostics = [{k: one.details[k] for k in DIAGNOSTICS} for one in posteriors]
     return Evaluation(
         found,
@@ -252,9 +287,11 @@ def score_posteriors(
             **first.details.get("coreset_points", {}),
             **first.details.get("coreset_provenance", {}),
         },
-        scores(together, all_of_them=True),
+        pooled,
         _mean_scores(alone),
-        *_calibrated(together, predictive_temperature),
+        *calibrated(together, predictive_temperature),
+        corrupted,
+        other,
     )
 
 
@@ -284,21 +321,6 @@ def _last_of_chains(posterior: Posterior) -> range:
 def _mean_scores(found: Sequence[Scores]) -> Scores:
     """The mean of each score."""
     return Scores({name: fmean(scores[name] for scores in found) for name in found[0]})
-
-
-def _calibrated(
-    predicted: Predicted | PredictedNumbers, temperature: float | None
-) -> tuple[float | None, Scores]:
-    """The best temperature for these points, and their scores at the one that was given."""
-    if not isinstance(predicted, Predicted):
-        return None, Scores({})
-    best = fitted_temperature(predicted.log_mean, predicted.labels)
-    if temperature is None:
-        return best, Scores({})
-    at = Predicted(tempered(predicted.log_mean, temperature)[None], predicted.labels)
-    found = scores(at)
-    named = {name: found[name] for name in CALIBRATED}
-    return best, Scores({"temperature": float(temperature), **named})
 
 
 def predictions(
