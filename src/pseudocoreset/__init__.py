@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pseudocoreset.distillation import distill
     from pseudocoreset.engine.options import option
     from pseudocoreset.errors import UserError
+    from pseudocoreset.evaluation.compare import Comparison, compare
     from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
     from pseudocoreset.experts import ExpertStore, train_experts
     from pseudocoreset.forms import Chroma, Mosaic, Pixels
@@ -49,6 +50,7 @@ __all__ = [
     "BPCWasserstein",
     "Categorical",
     "Chroma",
+    "Comparison",
     "Context",
     "Data",
     "Ensemble",
@@ -70,6 +72,7 @@ __all__ = [
     "Unrolled",
     "UserError",
     "__version__",
+    "compare",
     "distill",
     "evaluate",
     "from_arrays",
@@ -87,6 +90,7 @@ _PLACES = {
     "distillation": ("distill",),
     "engine.options": ("option",),
     "errors": ("UserError",),
+    "evaluation.compare": ("Comparison", "compare"),
     "evaluation.evaluate": ("Evaluation", "evaluate"),
     "experts": ("ExpertStore", "train_experts"),
     "forms": ("Chroma", "Mosaic", "Pixels"),
