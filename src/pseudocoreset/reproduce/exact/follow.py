@@ -47,8 +47,9 @@ def follow(start: Points, loss: Loss, learned: tuple[str, ...], steps: int, lr: 
     for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = lr * (1 + cos(pi * step / steps)) / 2
-        optimiser.zero_grad()
-        loss(points).backward()
+        gradients = torch.autograd.grad(loss(points), list(leaves.values()))
+        for leaf, gradient in zip(leaves.values(), gradients, strict=True):
+            leaf.grad = gradient
         optimiser.step()
     return Points(*(part.detach() for part in points))
 

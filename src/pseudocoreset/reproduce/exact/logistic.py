@@ -205,14 +205,15 @@ class LogisticTruth:
 
     def _by_moments(self, model: Model, theta: Tensor) -> Tensor:
         """The same over Gaussian values of the function at u; their variance has no gradient."""
-        nodes, shares = np.polynomial.hermite_e.hermegauss(NODES)
-        nodes, shares = torch.from_numpy(nodes), torch.from_numpy(shares / shares.sum())
+        nodes, shares = map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(NODES))
+        shares = shares / shares.sum()
 
         def expected(moments: Moments) -> Tensor:
             fixed = model.phi.detach()
             spread = ((fixed @ moments.covariance) * fixed).sum(1).sqrt()
             values = model.phi @ moments.mean[:, 0] + nodes[:, None] * spread
-            return shares @ F.logsigmoid(model.signs * values).sum(1)
+            found: Tensor = shares @ F.logsigmoid(model.signs * values).sum(1)
+            return found
 
         mine = expected(sample_moments(theta))
         return model.weight * (mine - expected(self.moments))

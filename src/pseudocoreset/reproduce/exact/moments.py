@@ -64,7 +64,8 @@ def kl(p: Moments, q: Moments) -> Float[Tensor, ""]:
     spread = torch.linalg.solve_triangular(of_q, of_p, upper=False).square().sum()
     away = torch.linalg.solve_triangular(of_q, p.mean - q.mean, upper=False).square().sum()
     volume = 2 * (of_q.diagonal().log().sum() - of_p.diagonal().log().sum())
-    return (columns * (spread - rows + volume) + away) / 2
+    found: Tensor = (columns * (spread - rows + volume) + away) / 2
+    return found
 
 
 def lowest_kl(truth: Moments, prior: float, points: int) -> dict[str, float]:
@@ -105,7 +106,9 @@ def mmd(
     """
     root = torch.linalg.cholesky(truth.covariance)
     one, other = (
-        torch.linalg.solve_triangular(root, each[:: max(1, len(each) // MOST_COMPARED)].T, upper=False).T
+        torch.linalg.solve_triangular(
+            root, each[:: max(1, len(each) // MOST_COMPARED)].T, upper=False
+        ).T
         for each in (samples, others)
     )
 

@@ -66,7 +66,7 @@ class Problem:
         chosen = order[:number]
         if not train.targets.is_floating_point() and number > 1:
             shown = train.targets[order]
-            if len(shown[:number].unique()) == 1:
+            if bool((shown[:number] == shown[0]).all()):
                 other = order[shown != shown[0]][:1]
                 chosen = torch.cat([order[: number - 1], other])
         return Points(train.inputs[chosen], train.targets[chosen])
@@ -101,9 +101,7 @@ def linear_regression(seed: int, features: int = 100, number: int = 2000) -> Pro
     clean = theta[:1] + inputs @ theta[1:]
     targets = clean + NOISE * torch.randn(number, 1, generator=generator)
     data = _numbers("linear regression", inputs, targets)
-    return Problem(
-        "linear", data, Gaussian(1, NOISE), _net("linear"), ("inputs", "targets"), 0.05
-    )
+    return Problem("linear", data, Gaussian(1, NOISE), _net("linear"), ("inputs", "targets"), 0.05)
 
 
 def logistic_regression(seed: int) -> Problem:  # noqa: ARG001
@@ -132,9 +130,7 @@ def _net(name: str) -> str:
     return f"pseudocoreset.reproduce.exact.networks:{name}"
 
 
-def _numbers(
-    name: str, inputs: Float[Tensor, "n f"], targets: Float[Tensor, "n k"]
-) -> Data:
+def _numbers(name: str, inputs: Float[Tensor, "n f"], targets: Float[Tensor, "n k"]) -> Data:
     """Data that are used as they are; a few of them stand for the test points, which none uses."""
     plain = [Scaling((0.0,) * part.shape[1], (1.0,) * part.shape[1]) for part in (inputs, targets)]
     return Data(
