@@ -48,7 +48,7 @@ def _quartiles(values: list[float]) -> list[float]:
 
 
 def exact_table(out: Path) -> TextTable:
-    """Medians over trials, in both directions; for logistic regression the MMD too.
+    """Medians over trials, in both directions; for logistic regression MMD and R̂ too.
 
     Args:
         out: folder of the results
@@ -61,9 +61,12 @@ def exact_table(out: Path) -> TextTable:
         for place, (size, *_) in enumerate(ways["forward"]["random"]):
             for method, words in METHODS.items():
                 cells = [f"{ways[way][method][place][2]:.3g}" if ways[way] else "–" for way in ways]
+                found = [each["distances"][f"{size:.0f}"][method] for each in trials]
+                worst = [each["r_hat"] for each in found if "r_hat" in each]
+                cells.append(f"{max(worst):.2f}" if worst else "–")
                 rows.append((f"{title}, {len(trials)} trials", f"{size:.0f}", words, *cells))
         groups.append(rows)
-    return TextTable(("model", "points", "method", *WAYS.values(), "MMD²"), groups)
+    return TextTable(("model", "points", "method", *WAYS.values(), "MMD²", "worst R̂"), groups)
 
 
 def exact_picture(out: Path) -> Path:
@@ -89,12 +92,13 @@ def draw_exact(out: Path) -> Iterator[str]:
 
     figure = new_figure(3.6 * len(curves) + 0.4, 5.6)
     axes = figure.subplots(len(WAYS), len(curves), squeeze=False)
-    figure.subplots_adjust(left=0.07, right=0.99, bottom=0.09, top=0.85, wspace=0.25, hspace=0.25)
+    figure.subplots_adjust(left=0.075, right=0.99, bottom=0.09, top=0.85, wspace=0.25, hspace=0.25)
     for column, (name, ways) in enumerate(curves.items()):
         for row, (way, words) in enumerate(WAYS.items()):
             place = axes[row][column]
             last = row == len(WAYS) - 1
             dress(place, x=f"points ({name})" if last else "", y=words if column == 0 else "")
+            place.yaxis.set_label_coords(-0.17, 0.5)
             for colour, method in zip(LINES, METHODS, strict=False):
                 sizes, *bands = zip(*ways[way][method], strict=True)
                 low, middle, high = ([max(v, LOWEST_SHOWN) for v in band] for band in bands)
