@@ -2,8 +2,8 @@
 
     python tools/render.py
 
-docs/results.md, docs/beyond.md, the tables of docs/methods.md, docs/speed.md and README.md, and the
-pictures and LaTeX tables in results/.
+docs/results.md, docs/beyond.md, the tables of docs/methods.md, docs/speed.md, docs/fidelity.md and
+README.md, and the pictures and LaTeX tables in results/.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.page import beyond_page, beyond_scopes
 from pseudocoreset.reproduce.beyond.pictures import draw_beyond
 from pseudocoreset.reproduce.cells import SIZES, TITLES, Cell, Scope, cell_with
+from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures, picture_path
 from pseudocoreset.reproduce.stored import measured_cells
@@ -38,6 +39,8 @@ def main() -> None:
     for scope in beyond_scopes(ROOT / "results"):
         for line in draw_beyond(ROOT / "results", scope):
             print(line)
+    for line in draw_exact(ROOT / "results"):
+        print(line)
     for path, text in rendered(ROOT).items():
         write_text(path, text)
         print(f"{path.relative_to(ROOT)}: written")
@@ -47,10 +50,12 @@ def rendered(root: Path) -> dict[Path, str]:
     """All texts that follow from the results of a repository, by their path."""
     results, page = root / "results", root / "docs" / "results.md"
     blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
+    blocks["exact"] = exact_table(results).markdown()
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}
     texts[beyond] = beyond_page(results, beyond, COMMAND, search_section(results, beyond))
-    for path in (root / "docs" / "speed.md", root / "docs" / "methods.md", root / "README.md"):
+    filled_pages = [root / "docs" / f"{name}.md" for name in ("speed", "methods", "fidelity")]
+    for path in (*filled_pages, root / "README.md"):
         texts[path] = filled(path.read_text(encoding="utf-8"), blocks)
     return texts
 

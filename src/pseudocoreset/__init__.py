@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pseudocoreset.distillation import distill
     from pseudocoreset.engine.options import option
     from pseudocoreset.errors import UserError
+    from pseudocoreset.evaluation.compare import Comparison, compare
     from pseudocoreset.evaluation.corruptions import corrupt
     from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
     from pseudocoreset.experts import ExpertStore, train_experts
@@ -50,6 +51,7 @@ __all__ = [
     "BPCWasserstein",
     "Categorical",
     "Chroma",
+    "Comparison",
     "Context",
     "Data",
     "Ensemble",
@@ -71,6 +73,7 @@ __all__ = [
     "Unrolled",
     "UserError",
     "__version__",
+    "compare",
     "corrupt",
     "distill",
     "evaluate",
@@ -89,6 +92,7 @@ _PLACES = {
     "distillation": ("distill",),
     "engine.options": ("option",),
     "errors": ("UserError",),
+    "evaluation.compare": ("Comparison", "compare"),
     "evaluation.corruptions": ("corrupt",),
     "evaluation.evaluate": ("Evaluation", "evaluate"),
     "experts": ("ExpertStore", "train_experts"),

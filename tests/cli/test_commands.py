@@ -297,6 +297,8 @@ def test_evaluate_checks_all_networks_first(folder, monkeypatch, capsys):
         ["evaluate", "nowhere.npz", "--data", "digits"],
         ["evaluate", "nowhere", "--data", "digits"],
         ["sample", "nowhere.safetensors", "--out", "x"],
+        ["compare", "nowhere.safetensors", "full", "--data", "digits"],
+        ["compare", "full", "full", "--data", "digits"],
         ["report", "nowhere"],
     ],
 )
@@ -316,6 +318,7 @@ def test_mistake_is_one_sentence_and_exit_code_2(arguments, capsys, tmp_path, mo
     ("command", "option", "work"),
     [
         (["evaluate", "coreset"], "--json", "cli.evaluate.evaluate"),
+        (["compare", "coreset", "full"], "--json", "cli.compare.compare"),
         (["sample", "coreset"], "--out", "cli.sample.sample"),
         (["predict", "posterior", "image.png"], "--json", "cli.predict.predict_files"),
         (["plan", "evaluate"], "--json", "cli.plan.load"),
@@ -598,3 +601,24 @@ def test_export_writes_for_other_programs(folder, tmp_path):
         assert (tmp_path / name).exists()
     with np.load(tmp_path / "set.npz") as arrays:
         assert arrays["images"].shape == (20, 1, 8, 8)
+
+
+def test_compare_says_how_far_apart_two_are(folder, tmp_path, capsys):
+    posterior, json_file = folder / "posterior.safetensors", tmp_path / "compare.json"
+    run("compare", posterior, posterior, "--data", "digits", "--json", json_file)
+    assert "agreement           1.0000" in capsys.readouterr().out
+    found = json.loads(json_file.read_text())
+    assert (found["agreement"], found["total_variation"], found["kl"]) == (1, 0, 0)
+    assert found["a"] == found["b"]
+    short = ["--epochs", "20", "--every", "10", "--chains", "2", "--device", "cpu"]
+    run("compare", folder / "run", "full", "--data", "digits", "--json", json_file, *short)
+    captured = capsys.readouterr()
+    assert "warning" not in captured.err
+    found = json.loads(json_file.read_text())
+    assert 0 < found["agreement"] < 1
+    assert found["b"]["accuracy"] > found["a"]["accuracy"]
+    assert [found[side]["seed"] for side in "ab"] == [0, 1]
+    run("compare", posterior, "full", "--data", "digits", "--step", "0.05", *short)
+    assert "not sampled alike: step 0.03 and 0.05" in capsys.readouterr().err
+    run("compare", posterior, posterior, "--data", "digits", "--chains", "2", code=2)
+    assert "--chains has no use" in capsys.readouterr().err

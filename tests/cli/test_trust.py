@@ -87,6 +87,7 @@ def evil(tmp_path, monkeypatch):
 COMMANDS = {
     "evaluate": ["evaluate", "run/coreset.safetensors", "--data", "npz:bands.npz"],
     "evaluate a posterior": ["evaluate", "posterior.safetensors", "--data", "npz:bands.npz"],
+    "compare": ["compare", "posterior.safetensors", "full", "--data", "npz:bands.npz"],
     "sample": ["sample", "run/coreset.safetensors", "--out", "p.safetensors"],
     "predict": ["predict", "posterior.safetensors", "bands-images.npz"],
     "distill with experts": [

@@ -34,11 +34,19 @@ def features(x: Tensor) -> Tensor:
 
 def posterior(x: Tensor, y: Tensor) -> Gaussian:
     """π(θ | x, y), differentiable in x and y."""
-    phi = features(x)
-    identity = torch.eye(FEATURES, dtype=x.dtype)
-    precision = PRIOR_PRECISION * identity + phi.T @ phi / NOISE_VARIANCE
-    covariance = torch.linalg.inv(precision)
-    return Gaussian(covariance @ phi.T @ y / NOISE_VARIANCE, covariance)
+    return weighted_posterior(features(x), y, 1.0, PRIOR_PRECISION, NOISE_VARIANCE)
+
+
+def weighted_posterior(
+    phi: Tensor, y: Tensor, weight: float, prior: float, noise_variance: float
+) -> Gaussian:
+    """π(θ) ∝ N(θ; 0, 1/τ) Π_i N(y_i; φ_iᵀθ, σ²)^weight: each point counts `weight` times.
+
+    Σ = (τ + weight · φᵀφ/σ²)⁻¹, mean Σ · weight · φᵀy/σ².
+    """
+    identity = torch.eye(phi.shape[1], dtype=phi.dtype)
+    covariance = torch.linalg.inv(prior * identity + weight * phi.T @ phi / noise_variance)
+    return Gaussian(weight * covariance @ phi.T @ y / noise_variance, covariance)
 
 
 def kl(p: Gaussian, q: Gaussian) -> Tensor:

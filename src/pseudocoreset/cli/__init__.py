@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "Score a coreset or a posterior.",
     "sample": "Store samples of a coreset's posterior.",
     "predict": "Predict your own images or rows, with uncertainty.",
+    "compare": "Say how far the predictions of two posteriors are apart.",
     "reproduce": "Measure the paper's tables and render them.",
     "report": "Write the page of a run again.",
     "info": "Describe a data set, an expert store, a run, a coreset or a posterior.",

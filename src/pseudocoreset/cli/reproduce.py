@@ -11,7 +11,10 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.measure import measure_beyond
 from pseudocoreset.reproduce.beyond.page import beyond_table_text, render_beyond
-from pseudocoreset.reproduce.cells import BEYOND, PICTURES, Scope, chosen_cells, chosen_names
+from pseudocoreset.reproduce.cells import BEYOND, EXACT, PICTURES, Scope, chosen_cells, chosen_names
+from pseudocoreset.reproduce.exact.measure import measure_exact
+from pseudocoreset.reproduce.exact.problems import PROBLEMS
+from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures
@@ -31,7 +34,9 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
-    parser.positional("names", "table1, dsa, pictures, beyond; default: all but beyond", "*")
+    parser.positional(
+        "names", "table1, dsa, pictures, beyond, exact; default: the first three", "*"
+    )
     parser.add(_Options)
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])
     parser.add(ReproduceOptions)
@@ -52,6 +57,11 @@ def run(arguments: Arguments) -> None:
             raise UserError("`list` lists all cells: leave `cells` out.", "list")
         print(listing(names, out, scope))
         return
+    if EXACT in names:
+        _exact(out, settings.trials, common)
+        names = [name for name in names if name != EXACT]
+        if not names:
+            return
     if own.cells is not None and not source.data:
         raise UserError("`cells` are measured: give `data` with them, or leave them out.", "cells")
     cells = chosen_cells(names, settings.recipe, scope.data, own.cells)
@@ -87,3 +97,14 @@ def run(arguments: Arguments) -> None:
             say(f"\n{beyond_table_text(out, scope)}")
         elif name != PICTURES:
             say(f"\n{markdown_of(name, out, scope)}")
+
+
+def _exact(out: Path, trials: int, common: CommonOptions) -> None:
+    """Measure the models whose posteriors are known, and show what there is of them."""
+    say = (lambda *_: None) if common.quiet else print
+    refuse_unwritable(out)
+    for line in measure_exact(list(PROBLEMS), out, trials, common.seed):
+        say(line)
+    for line in draw_exact(out):
+        say(line)
+    say(f"\n{exact_table(out).markdown()}")

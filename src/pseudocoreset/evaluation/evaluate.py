@@ -313,9 +313,8 @@ def _stated(posterior: Posterior, points: Split, split: str, place: torch.device
 
 def _last_of_chains(posterior: Posterior) -> range:
     """The places of the last sample of each chain; each network of an ensemble is one."""
-    samples, chains = len(posterior), len(posterior.details["loss_trace"])
-    each = samples // chains if chains and samples % chains == 0 else samples
-    return range(each - 1, samples, each)
+    each = len(posterior) // posterior.chains
+    return range(each - 1, len(posterior), each)
 
 
 def _mean_scores(found: Sequence[Scores]) -> Scores:

@@ -71,6 +71,14 @@ class Posterior:
         """`classification` or `regression`."""
         return "classification" if self.class_names else "regression"
 
+    @property
+    def chains(self) -> int:
+        """Chains that the samples come from, one after another; networks of an ensemble are chains
+        of one sample. 1 where chains can't be told apart.
+        """
+        chains = len(self.details["loss_trace"])
+        return chains if chains and len(self) % chains == 0 else 1
+
     def make_net(self) -> Net:
         """The network that the samples are weights of."""
         assert self.likelihood is not None

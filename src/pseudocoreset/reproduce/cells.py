@@ -33,12 +33,14 @@ WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
 """The methods of the table of augmentation."""
 PICTURES = "pictures"
 BEYOND = "beyond"
+EXACT = "exact"
 OF_PAPER = (*TABLES, PICTURES)
 """What is reproduced where nothing is named."""
 NAMES = {
     **TABLES,
     PICTURES: "the images of the FBPC coresets",
     BEYOND: "the best coresets for their size, controls of the same storage, an ablation",
+    EXACT: "how far coresets' posteriors are from the data's, where these are known; needs no data",
 }
 """All that can be reproduced, and what it is."""
 

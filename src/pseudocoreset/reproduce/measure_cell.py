@@ -45,6 +45,7 @@ class ReproduceOptions(Options):
     coresets: int = option(
         3, "beyond: coresets of a cell, distilled or drawn with different seeds", at_least=1
     )
+    trials: int = option(10, "exact: trials of each model", at_least=1)
     chains: int = option(10, "beyond: chains of each coreset, which are pooled", at_least=1)
     recipe: str = option(
         "paper", "the settings of the methods: paper, tuned or best", choices=RECIPES

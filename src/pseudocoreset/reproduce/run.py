@@ -11,6 +11,7 @@ from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.cells import (
     BEYOND,
+    EXACT,
     NAMES,
     PICTURES,
     SIZES,
@@ -19,6 +20,8 @@ from pseudocoreset.reproduce.cells import (
     beyond_cells,
     cells_of,
 )
+from pseudocoreset.reproduce.exact.measure import stored
+from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.measure_cell import Work, measure_cell, refuse_too_few_epochs
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.shipped import ship
@@ -120,6 +123,10 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         lines.append(f"{name}: {NAMES[name]}, on {scope.label}")
         if name == PICTURES:
             lines.append(f"  {_pictures_line(out, scope)}")
+            continue
+        if name == EXACT:
+            done = [f"{each}: {len(stored(out, each)['trials'])} trials" for each in PROBLEMS]
+            lines += [f"  {line} measured" for line in done]
             continue
         if name == BEYOND:
             lines += [f"  {line}" for line in _beyond_lines(out, scope)]

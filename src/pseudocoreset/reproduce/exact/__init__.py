@@ -1,0 +1,1 @@
+"""Coresets of models whose posteriors are known: how far from the data's posterior is theirs?"""

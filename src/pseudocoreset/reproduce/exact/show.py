@@ -1,0 +1,111 @@
+"""The trials as a table and as curves."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from pseudocoreset.reproduce.exact.measure import METHODS, stored
+from pseudocoreset.reproduce.exact.problems import PROBLEMS, TITLES
+from pseudocoreset.reproduce.pictures import POINTS, shown_by, store_picture
+from pseudocoreset.reproduce.text_table import TextTable
+
+WAYS = {"forward": "KL[data ‖ coreset]", "reverse": "KL[coreset ‖ data]"}
+LOWEST_SHOWN = 1e-4
+"""Smaller distances are drawn here."""
+Curves = dict[str, dict[str, dict[str, list[list[float]]]]]
+"""By problem, way and method: rows of points, and quartiles over trials."""
+
+
+def curves_of(out: Path) -> Curves:
+    """Median and quartiles over trials of each distance.
+
+    Args:
+        out: folder of the results
+    """
+    found: Curves = {}
+    for name in PROBLEMS:
+        trials = stored(out, name)["trials"]
+        if trials:
+            found[name] = {way: _of_way(trials, way) for way in (*WAYS, "mmd")}
+    return found
+
+
+def _of_way(trials: list[dict[str, Any]], way: str) -> dict[str, list[list[float]]]:
+    curves: dict[str, list[list[float]]] = {}
+    for method in METHODS:
+        for size in trials[0]["distances"]:
+            values = [each["distances"][size][method].get(way) for each in trials]
+            if None not in values:
+                row = [float(size), *_quartiles(values)]
+                curves.setdefault(method, []).append(row)
+    return curves
+
+
+def _quartiles(values: list[float]) -> list[float]:
+    return quantiles(values, method="inclusive") if len(values) > 1 else values * 3
+
+
+def exact_table(out: Path) -> TextTable:
+    """Medians over trials, in both directions; for logistic regression MMD and R̂ too.
+
+    Args:
+        out: folder of the results
+    """
+    groups = []
+    for name, ways in curves_of(out).items():
+        trials = stored(out, name)["trials"]
+        title = TITLES[name].format(n=trials[0]["n"])
+        rows = []
+        for place, (size, *_) in enumerate(ways["forward"]["random"]):
+            for method, words in METHODS.items():
+                cells = [f"{ways[way][method][place][2]:.3g}" if ways[way] else "–" for way in ways]
+                found = [each["distances"][f"{size:.0f}"][method] for each in trials]
+                worst = [each["r_hat"] for each in found if "r_hat" in each]
+                cells.append(f"{max(worst):.2f}" if worst else "–")
+                rows.append((f"{title}, {len(trials)} trials", f"{size:.0f}", words, *cells))
+        groups.append(rows)
+    return TextTable(("model", "points", "method", *WAYS.values(), "MMD²", "worst R̂"), groups)
+
+
+def exact_picture(out: Path) -> Path:
+    """Where the curves are.
+
+    Args:
+        out: folder of the results
+    """
+    return out / "pictures" / "exact.png"
+
+
+def draw_exact(out: Path) -> Iterator[str]:
+    """Draw the curves where there are others than those drawn.
+
+    Args:
+        out: folder of the results
+    """
+    curves, picture = curves_of(out), exact_picture(out)
+    shows = json.dumps(curves)
+    if not curves or shown_by(picture, POINTS) == shows:
+        return
+    from pseudocoreset.report.style import LINES, add_legend, dress, new_figure
+
+    figure = new_figure(3.6 * len(curves) + 0.4, 5.6)
+    axes = figure.subplots(len(WAYS), len(curves), squeeze=False)
+    figure.subplots_adjust(left=0.075, right=0.99, bottom=0.09, top=0.85, wspace=0.25, hspace=0.25)
+    for column, (name, ways) in enumerate(curves.items()):
+        for row, (way, words) in enumerate(WAYS.items()):
+            place = axes[row][column]
+            last = row == len(WAYS) - 1
+            dress(place, x=f"points ({name})" if last else "", y=words if column == 0 else "")
+            place.yaxis.set_label_coords(-0.17, 0.5)
+            for colour, method in zip(LINES, METHODS, strict=False):
+                sizes, *bands = zip(*ways[way][method], strict=True)
+                low, middle, high = ([max(v, LOWEST_SHOWN) for v in band] for band in bands)
+                place.plot(sizes, middle, "o-", color=colour, markersize=3, label=METHODS[method])
+                place.fill_between(sizes, low, high, color=colour, alpha=0.2, linewidth=0)
+            place.set_xscale("log")
+            place.set_yscale("log")
+    add_legend(axes[0][0], ncols=3)
+    store_picture(figure, picture, {POINTS: shows})
+    yield f"{picture}: drawn"
