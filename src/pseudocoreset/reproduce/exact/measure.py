@@ -42,7 +42,7 @@ class Effort:
     sizes: tuple[int, ...]
     steps: int
     lr: float
-    fbpc_steps: int = 50
+    fbpc_steps: int = 300
 
 
 EFFORTS = {
