@@ -2,7 +2,9 @@
 
 from pseudocoreset.distillation.distill import distill
 from pseudocoreset.distillation.job import DistillOptions, Job, resolve
-from pseudocoreset.distillation.loop import FARTHEST, SLOTS, run, start_points
+from pseudocoreset.distillation.loop import FARTHEST, run
+from pseudocoreset.distillation.rules import SLOTS
+from pseudocoreset.distillation.start import start_points
 
 __all__ = [
     "FARTHEST",

@@ -8,12 +8,13 @@ from math import inf, isfinite
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.data import Data
-from pseudocoreset.distillation.job import DistillOptions, Job, times
+from pseudocoreset.distillation.job import Job, times
+from pseudocoreset.distillation.rules import SLOTS, direction_of, with_slots
+from pseudocoreset.distillation.start import learnable, start_points
 from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.progress import ProgressLike, progress_of
@@ -22,8 +23,7 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.experts.targets import expert_targets
-from pseudocoreset.forms import Form
-from pseudocoreset.likelihoods import Categorical, Likelihood
+from pseudocoreset.likelihoods import Categorical
 from pseudocoreset.methods import (
     Context,
     Divergence,
@@ -40,11 +40,6 @@ from pseudocoreset.training import RealPoints
 
 FARTHEST = 0.3
 """No number of a table moves by more standard deviations than this in an update."""
-LEAST_SHARE = 1e-4
-"""No class of a learned label that starts from probabilities has less."""
-SLOTS = {"sgd": ("velocity",), "adam": ("first", "second", "count")}
-"""What the rule of the updates keeps for each number that is learned."""
-ADAM_BETA2, ADAM_EPS = 0.999, 1e-8
 
 
 def run(
@@ -189,8 +184,8 @@ class _Run:
             targets = self._targets
             if job.options.label_start == "experts":
                 targets = self._expert_targets(job.form.decode(stored))
-            tensors["label_logits"] = _learnable(targets, job.likelihood)
-        self._now = (0, _with_slots(tensors, job.options.optimizer))
+            tensors["label_logits"] = learnable(targets, job.likelihood)
+        self._now = (0, with_slots(tensors, job.options.optimizer))
 
     def coreset(self) -> Points:
         """The points that networks see now."""
@@ -297,11 +292,7 @@ class _Run:
             # What gets no gradient stays put, momentum or not.
             touched = (gradient.flatten(1) != 0).any(1).view(-1, *[1] * (gradient.ndim - 1))
             slots = {slot: tensors[f"{slot}/{name}"] for slot in SLOTS[options.optimizer]}
-            if options.optimizer == "adam":
-                new, direction = _adam_step(slots, gradient, options.momentum)
-            else:
-                direction = options.momentum * slots["velocity"] + gradient
-                new = {"velocity": direction}
+            new, direction = direction_of(slots, gradient, options.optimizer, options.momentum)
             for slot, value in new.items():
                 tensors[f"{slot}/{name}"] = torch.where(touched, value, slots[slot])
             step = (lr * scale * direction).clamp(-farthest, farthest)
@@ -340,83 +331,8 @@ class _Run:
         )
 
 
-def _with_slots(tensors: State, optimizer: str) -> State:
-    """What is learned, and what the rule of the updates keeps for it."""
-    found = dict(tensors)
-    for name, key in (("images", "images"), ("labels", "label_logits")):
-        if key in tensors:
-            found |= {f"{slot}/{name}": torch.zeros_like(tensors[key]) for slot in SLOTS[optimizer]}
-    return found
-
-
-def _adam_step(slots: State, gradient: Tensor, momentum: float) -> tuple[State, Tensor]:
-    """The new slots of Adam, and the direction to go; each point counts its own steps."""
-    count = slots["count"] + 1
-    first = momentum * slots["first"] + (1 - momentum) * gradient
-    second = ADAM_BETA2 * slots["second"] + (1 - ADAM_BETA2) * gradient.square()
-    root = (second / (1 - ADAM_BETA2**count)).sqrt() + ADAM_EPS
-    direction = first / (1 - momentum**count) / root
-    return {"first": first, "second": second, "count": count}, direction
-
-
-def _learnable(targets: Shaped[Tensor, "m ..."], likelihood: Likelihood) -> Float[Tensor, "m k"]:
-    """Where learned targets start: logits of soft labels, or the numbers themselves."""
-    if not isinstance(likelihood, Categorical):
-        return targets.clone()
-    if targets.is_floating_point():
-        return targets.clamp(min=LEAST_SHARE).log()
-    return likelihood.softened(targets).log()  # whose softmax is the shares again
-
-
 def _under(tensors: State, prefix: str) -> State:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-
-def start_points(
-    data: Data, options: DistillOptions, form: Form, rng: Rng
-) -> tuple[Float[Tensor, "m ..."], Shaped[Tensor, "n ..."]]:
-    """Stored inputs and the targets of the points that are seen, before the first update.
-
-    Real points drawn at random, `ipc` a class and class by class, or noise in their place; with
-    noise there may be more a class than there are real ones.
-    """
-    device = data.train.inputs.device
-    each = options.ipc * form.seen
-    noise = options.init == "noise"
-    if noise and data.task == "classification":
-        targets = torch.arange(data.classes, device=device).repeat_interleave(each)
-    else:
-        chosen = _chosen_points(data, each, rng).to(device)
-        targets = data.train.targets[chosen]
-    if data.target_scaling is not None:
-        targets = data.target_scaling.apply(targets)
-    if noise:
-        shape = (len(targets) // form.seen, *data.input_shape)
-        return torch.randn(shape, generator=rng.device, device=device), targets
-    return form.encode(data.scaling.apply(data.train.inputs[chosen])), targets
-
-
-def _chosen_points(data: Data, each: int, rng: Rng) -> Int64[Tensor, " n"]:
-    """Positions of random training points, `each` a class; so many in all for regression."""
-    if data.task == "regression":
-        if len(data.train) < each:
-            raise UserError(
-                f"{data.name} has {len(data.train)} training points, fewer than `ipc` {each}.",
-                "ipc",
-            )
-        return torch.randperm(len(data.train), generator=rng.host)[:each]
-    classes = data.train.targets.cpu()
-    chosen = []
-    for label, name in enumerate(data.class_names):
-        members = (classes == label).nonzero().squeeze(1)
-        if len(members) < each:
-            raise UserError(
-                f"class {name!r} of {data.name} has {len(members)} training points, fewer than the "
-                f"{each} that `ipc` asks for.",
-                "ipc",
-            )
-        chosen.append(members[torch.randperm(len(members), generator=rng.host)[:each]])
-    return torch.cat(chosen)
 
 
 def _warn_of_missed(missed: int, job: Job) -> None:
