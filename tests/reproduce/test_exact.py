@@ -12,8 +12,19 @@ from pseudocoreset.methods import Points
 from pseudocoreset.reproduce.exact import measure
 from pseudocoreset.reproduce.exact.hmc import at, hmc_step
 from pseudocoreset.reproduce.exact.linear import LinearTruth
-from pseudocoreset.reproduce.exact.logistic import Model, Sampling, sampled
-from pseudocoreset.reproduce.exact.moments import Moments, linear_posterior, lowest_kl
+from pseudocoreset.reproduce.exact.logistic import (
+    LogisticTruth,
+    Model,
+    Sampled,
+    Sampling,
+    sampled,
+)
+from pseudocoreset.reproduce.exact.moments import (
+    Moments,
+    linear_posterior,
+    lowest_kl,
+    sample_moments,
+)
 from pseudocoreset.reproduce.exact.moments import kl as moments_kl
 from pseudocoreset.reproduce.exact.problems import gaussian_mean, linear_regression
 
@@ -58,6 +69,101 @@ def test_hmc_on_a_logistic_regression_has_the_moments_of_a_grid():
     torch.testing.assert_close(found.moments.mean[:, 0], mean, atol=0.02, rtol=0)
     torch.testing.assert_close(found.moments.covariance, covariance, atol=0.03, rtol=0)
     assert found.r_hat < 1.02
+
+
+GRID = torch.cartesian_prod(*[torch.linspace(-7, 7, 281, dtype=torch.float64)] * 2)
+DATA = Model(
+    torch.tensor([[1.0, 0.5], [1.0, -1.2], [1.0, 2.0], [1.0, 0.1]], dtype=torch.float64),
+    torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64),
+    1.0,
+)
+SIGNS = torch.tensor([1.0, -1.0], dtype=torch.float64)
+PHI = torch.tensor([[1.0, -1.5], [1.0, 1.0]], dtype=torch.float64)  # far from the data
+
+
+def on_grid(model: Model) -> torch.Tensor:
+    """Log-probabilities of the posterior at the points of a grid."""
+    return model.log_density(GRID).log_softmax(0)
+
+
+def drawn_from(model: Model, number: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return GRID[torch.multinomial(on_grid(model).exp(), number, True, generator=generator)]
+
+
+def grid_kl(p: torch.Tensor, q: torch.Tensor) -> float:
+    return float((p.exp() * (p - q)).sum())
+
+
+def logistic_truth() -> LogisticTruth:
+    """With samples of the data's posterior that come from the grid."""
+    truth = object.__new__(LogisticTruth)
+    samples = drawn_from(DATA, 2000)
+    truth._data, truth.moments = DATA, sample_moments(samples)
+    truth.reference = Sampled(samples, truth.moments, 1.0, 1.0)
+    return truth
+
+
+@pytest.mark.parametrize(("loss", "forward"), [("_reverse", False), ("_forward", True)])
+def test_logistic_losses_have_the_gradient_of_the_kl(loss, forward):
+    """Against central differences of the KL on the grid."""
+
+    def distance(phi: torch.Tensor) -> float:
+        mine, theirs = on_grid(Model(phi, SIGNS, 2.0)), on_grid(DATA)
+        return grid_kl(theirs, mine) if forward else grid_kl(mine, theirs)
+
+    leaf = PHI.clone().requires_grad_()
+    model = Model(leaf, SIGNS, 2.0)
+    theta = drawn_from(Model(PHI, SIGNS, 2.0), 50_000)
+    (found,) = torch.autograd.grad(getattr(logistic_truth(), loss)(model, theta), leaf)
+    expected = torch.zeros_like(PHI)
+    for place in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        step = torch.zeros_like(PHI)
+        step[place] = 1e-4
+        expected[place] = (distance(PHI + step) - distance(PHI - step)) / 2e-4
+    scale = float(expected.abs().max())
+    assert scale > 0.05
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.1 * scale)
+
+
+def test_logistic_fbpc_has_the_gradient_of_equation_fbpc_with_fixed_spread():
+    """Each side by a fine sum over the function's values; the spread is a constant."""
+    truth, theta = logistic_truth(), drawn_from(Model(PHI, SIGNS, 2.0), 5000)
+    leaf = PHI.clone().requires_grad_()
+    (found,) = torch.autograd.grad(truth._by_moments(Model(leaf, SIGNS, 2.0), theta), leaf)
+    nodes = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    shares = (-nodes.square() / 2).softmax(0)
+
+    def loss(phi: torch.Tensor) -> float:
+        total = 0.0
+        for sign, moments in ((1, truth.moments), (-1, sample_moments(theta))):
+            for row, fixed, label in zip(phi, PHI, SIGNS, strict=True):
+                spread = (fixed @ moments.covariance @ fixed).sqrt()
+                values = row @ moments.mean[:, 0] + nodes * spread
+                total += sign * float(shares @ torch.log1p((-label * values).exp()))
+        return 2.0 * total
+
+    for place in ((0, 0), (0, 1), (1, 1)):
+        step = torch.zeros_like(PHI)
+        step[place] = 1e-5
+        expected = (loss(PHI + step) - loss(PHI - step)) / 2e-5
+        assert float(found[place]) == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_linear_fbpc_has_the_gradient_of_equation_fbpc_with_fixed_means():
+    problem = linear_regression(0)
+    truth = LinearTruth(problem)
+    start = problem.random_points(3, torch.Generator().manual_seed(0))
+    inputs, targets = (part.clone().requires_grad_() for part in start)
+    loss = truth.loss("fbpc-moments")(Points(inputs, targets))
+    found = torch.autograd.grad(loss, (inputs, targets))
+    mine, weight = truth.posterior(start).mean, problem.weight(3)
+    away_x = problem.features(start.inputs) @ truth.moments.mean - start.targets
+    away_u = problem.features(start.inputs) @ mine - start.targets
+    expected = weight * (away_x @ truth.moments.mean.T - away_u @ mine.T)
+    assert torch.equal(problem.features(start.inputs)[:, 0], torch.ones(3).double())
+    torch.testing.assert_close(found[0], expected[:, 1:])
+    torch.testing.assert_close(found[1], weight * (away_u - away_x))
 
 
 def test_one_point_is_exact_for_a_gaussian_mean():
