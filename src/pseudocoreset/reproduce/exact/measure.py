@@ -108,7 +108,7 @@ def measure_exact(names: Sequence[str], out: Path, trials: int, first: int) -> I
                 "effort": asdict(EFFORTS[name]),
                 "sampling": asdict(SAMPLING),
                 "fbpc": AS_IN_THE_PAPER.as_dict(),
-                "command": "pseudocoreset reproduce exact",
+                "command": f"pseudocoreset reproduce exact --seed {first} --trials {trials}",
                 "device": "cpu",
                 "versions": versions(),
             }
