@@ -17,7 +17,8 @@ _WORDS = """\
 
 Settings were tried one at a time by `benchmarks/climb_recipe.py` on CIFAR-10, with 12 to 20 experts
 of 30 epochs on 45,000 training images. Scores are on the other 5,000, of two chains, accuracy % /
-NLL; `vbpc` is scored by its last layer. All tries are in `{file}`. Searches ran side by side on one
+NLL; `vbpc` is scored by its last layer. These images chose the settings too, so the figures flatter
+a little, and each try is one coreset. All tries are in `{file}`. Searches ran side by side on one
 H200, so that a run alone takes less time than is said here.
 
 The longest runs:
