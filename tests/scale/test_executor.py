@@ -36,12 +36,11 @@ def test_what_was_put_reaches_the_tasks(executor):
 
 def test_error_of_a_task_is_raised_when_the_others_are_given(executor):
     todo = [Task("good", tasks.double, (1,)), Task("bad", tasks.refuse, ("x",))]
-    found = []
+    running = executor.run(todo)
+    assert next(running)[1] == 2
     with pytest.raises(UserError, match="`word` is x") as error:
-        for _, value in executor.run(todo):
-            found.append(value)
+        next(running)
     assert error.value.parameter == "word"
-    assert found == [2]
 
 
 def test_failure_of_a_task_keeps_its_type_and_place():
