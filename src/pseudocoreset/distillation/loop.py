@@ -20,7 +20,7 @@ from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError
+from pseudocoreset.errors import DivergedError, UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.experts.targets import expert_targets
 from pseudocoreset.likelihoods import Categorical
@@ -65,7 +65,7 @@ def run(
         device: where to run
         progress: whether to show a progress bar
     """
-    _check_stores(stores, data)
+    check_stores(stores, data)
     networks = _networks(stores, nets, data)
     config = job.config()
     provenance = Provenance(
@@ -138,7 +138,13 @@ def _require_experts(name: str, stores: Sequence[ExpertStore]) -> None:
         raise UserError(f"`{name}` of the experts need experts: give `experts`.", name)
 
 
-def _check_stores(stores: Sequence[ExpertStore], data: Data) -> None:
+def check_stores(stores: Sequence[ExpertStore], data: Data) -> None:
+    """Refuse experts of other data, and damaged ones.
+
+    Args:
+        stores: the experts
+        data: the data set
+    """
     for store in stores:
         if store.identity.fingerprint != data.fingerprint:
             there, holdout = store.identity, 0 if data.holdout is None else len(data.holdout)
@@ -323,7 +329,7 @@ class _Run:
             return
         config = self._job.config()
         rates = [f"`{name}` ({config[name]:g})" for name in config if name.startswith("lr_")]
-        raise UserError(
+        raise DivergedError(
             f"update {update} gave a loss or a gradient that is not finite. The run keeps what was "
             f"done before it: begin another `out` with a lower {' or '.join(rates)}, or look for "
             "values out of range in the data.",

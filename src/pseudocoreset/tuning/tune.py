@@ -1,0 +1,381 @@
+"""`tune`: search settings for data and a network, and write them as a recipe."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pseudocoreset.data import Data
+from pseudocoreset.distillation import DistillOptions, Job, check_stores, resolve
+from pseudocoreset.engine.device import DeviceLike, device_name
+from pseudocoreset.engine.files import refuse_unwritable, write_text
+from pseudocoreset.engine.options import Options, option
+from pseudocoreset.engine.progress import ProgressLike, progress_of
+from pseudocoreset.engine.text import printable
+from pseudocoreset.engine.versions import versions
+from pseudocoreset.errors import UserError, require_type
+from pseudocoreset.experts import ExpertStore, train_experts
+from pseudocoreset.methods import Method, method_class, method_name
+from pseudocoreset.nets import NetLike, make_net
+from pseudocoreset.posterior import sampler_name
+from pseudocoreset.run_folder import RunFolder
+from pseudocoreset.scale.executor import Executor, SerialExecutor, Task, executor_of
+from pseudocoreset.tuning.attempt import SAMPLES, Scoring, attempt
+from pseudocoreset.tuning.sampler import next_settings, worth_going_on
+from pseudocoreset.tuning.space import Settings, Space
+from pseudocoreset.tuning.trials import FAILED, RUNNING, Trial, Trials
+
+FEW_UPDATES = 200
+"""Updates of a trial, where the recipe has more."""
+MOST_HELD_OUT = 5000
+SHARE_HELD_OUT = 10
+"""One training point in so many is held out."""
+NOT_OF_A_RECIPE = ("ipc", "checkpoint_every")
+
+
+@dataclass(frozen=True)
+class TuneOptions(Options):
+    """How long the search is, and what it is made with."""
+
+    trials: int = option(20, "settings to try, the recipe's among them", at_least=1)
+    seconds: float | None = option(None, "begin no trial after so many seconds", above=0)
+    seeds: int = option(1, "chains of a trial, whose mean NLL counts", at_least=1)
+    chain_epochs: int = option(
+        1000, f"epochs of such a chain, a multiple of {SAMPLES}", at_least=SAMPLES
+    )
+    num: int = option(10, "experts to train, where none are given", at_least=1)
+    epochs: int = option(20, "epochs each of them is trained for", at_least=1)
+
+    def check(self) -> None:
+        """A chain has as many samples, however long it is."""
+        if self.chain_epochs % SAMPLES:
+            raise UserError(
+                f"`chain_epochs` is {self.chain_epochs}: give a multiple of {SAMPLES}.",
+                "chain_epochs",
+            )
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found."""
+
+    recipe: Path
+    """The file, for `distill(..., recipe=...)`."""
+    best: Trial
+    trials: list[Trial]
+
+    @property
+    def first(self) -> Trial:
+        """The trial of the recipe that `distill` would have taken."""
+        return self.trials[0]
+
+    def __repr__(self) -> str:
+        before = "" if self.first.nll is None else f", {self.first.nll:.4f} before"
+        count = f"{len(self.trials)} trials"
+        return f"Tuned({str(self.recipe)!r}, {count}, nll {self.best.nll:.4f}{before})"
+
+
+def tune(
+    data: Data,
+    experts: ExpertStore | Sequence[ExpertStore] = (),
+    method: Method | str = "fbpc",
+    *,
+    out: Path | str,
+    ipc: int = 10,
+    trials: int | None = None,
+    recipe: str = "best",
+    net: NetLike | None = None,
+    holdout: int | None = None,
+    seconds: float | None = None,
+    seeds: int | None = None,
+    chain_epochs: int | None = None,
+    num: int | None = None,
+    epochs: int | None = None,
+    workers: int | None = None,
+    ray: str | None = None,
+    seed: int = 0,
+    device: DeviceLike = "auto",
+    progress: ProgressLike = True,
+    **fixed: Any,
+) -> Tuned:
+    """Search settings for `data` on held-out training points; the test points are never looked at.
+
+    The first trial has the settings that `distill` would take. Call it again to resume.
+
+    Args:
+        data: the data set
+        experts: experts that were trained with points held out; default: they are trained, in `out`
+        method: a method, whose options that are given are not searched, or its name
+        out: folder of the search; its `recipe.yaml` is what was found
+        ipc: images per class; for regression, the number of points
+        trials: settings to try
+        recipe: what to begin with: `best`, `tuned`, `paper`, or a YAML file
+        net: the network, where no experts are given
+        holdout: training points to hold out; default: the experts' own, or a tenth, at most 5000
+        seconds: begin no trial after so many seconds
+        seeds: chains of a trial, whose mean NLL counts
+        chain_epochs: epochs of such a chain
+        num: experts to train, where none are given
+        epochs: epochs each of them is trained for
+        workers: run trials in so many processes
+        ray: run them on a Ray cluster: `auto`, or its address
+        seed: seed of all randomness
+        device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        progress: whether to show a progress bar
+        fixed: settings of `distill` that are not searched, such as `form="pixels"`; `steps` are the
+            updates of a trial, by default the recipe's, at most 200
+    """
+    require_type(data, Data, "data", "a data set, such as load_data('digits')")
+    named = {"trials": trials, "seconds": seconds, "seeds": seeds, "chain_epochs": chain_epochs}
+    named |= {"num": num, "epochs": epochs}
+    how = TuneOptions(**{k: v for k, v in named.items() if v is not None})  # type: ignore[arg-type]
+    method = method_class(method)() if isinstance(method, str) else method
+    unknown = next((name for name in fixed if name not in DistillOptions().as_dict()), None)
+    if unknown is not None:
+        raise UserError(f"`{unknown}` is no option of distill.", unknown)
+    stores = [experts] if isinstance(experts, ExpertStore) else list(experts)
+    return search(
+        held_out(data, stores, holdout),
+        stores,
+        method,
+        DistillOptions(ipc=ipc, **fixed),
+        how,
+        recipe=recipe,
+        nets=[] if net is None else [net],
+        out=Path(out),
+        executor=executor_of(workers, ray),
+        seed=seed,
+        device=device,
+        progress=progress,
+    )
+
+
+def held_out(data: Data, stores: Sequence[ExpertStore], number: int | None) -> Data:
+    """The data with points held out: as many as were asked for, as the experts', or a tenth.
+
+    Args:
+        data: the data set
+        stores: the experts
+        number: how many; None: not said
+    """
+    if data.holdout is None:
+        data = data.hold_out(_number_held_out(data, stores) if number is None else number)
+    if data.holdout is None:
+        raise UserError(
+            "settings are chosen on points that nothing was trained on: give `holdout`, and "
+            "experts that were trained with it.",
+            "holdout",
+        )
+    return data
+
+
+def _number_held_out(data: Data, stores: Sequence[ExpertStore]) -> int:
+    if stores:
+        return stores[0].identity.holdout
+    most = min(MOST_HELD_OUT, len(data.train) // SHARE_HELD_OUT)
+    if data.task == "regression":
+        return most
+    smallest = int(data.train.targets.bincount(minlength=data.classes).min())
+    return min(most // data.classes, smallest // 2) * data.classes
+
+
+def search(
+    data: Data,
+    stores: Sequence[ExpertStore],
+    method: Method,
+    options: DistillOptions,
+    how: TuneOptions,
+    *,
+    recipe: str,
+    nets: Sequence[NetLike],
+    out: Path,
+    executor: Executor | None,
+    seed: int,
+    device: DeviceLike,
+    progress: ProgressLike,
+) -> Tuned:
+    """The same as `tune`, with its options in objects.
+
+    Args:
+        data: the data set, with held-out points
+        stores: the experts; none: they are trained where the method needs them
+        method: the method
+        options: the options of the loop; those that are given are not searched
+        how: how long the search is
+        recipe: what to begin with
+        nets: the network, where no experts are given
+        out: folder of the search
+        executor: what runs the trials; None: this process
+        seed: seed of all randomness
+        device: where they run
+        progress: whether to show a progress bar
+    """
+    how.check()
+    refuse_unwritable(out)
+    if not method.makes_updates:
+        raise UserError(f"{method_name(method)} has no settings to search.", "method")
+    if method.along_sum and "lr_images" in options.given:
+        raise UserError(
+            f"`lr_images` of {method_name(method)} is searched: leave it out.", "lr_images"
+        )
+    stores = list(stores)
+    if not stores and method.needs_experts:
+        stores = [
+            train_experts(
+                data,
+                next(iter(nets), None),
+                out / "experts",
+                num=how.num,
+                epochs=how.epochs,
+                seed=seed,
+                device=device,
+                progress=progress,
+            )
+        ]
+        nets = []
+    check_stores(stores, data)
+    runs = executor or SerialExecutor()
+    looked = _Search(data, stores, list(nets), method, options, how, recipe, seed)
+    return looked.go(out, runs, device, progress)
+
+
+class _Search:
+    """A search under way."""
+
+    def __init__(
+        self,
+        data: Data,
+        stores: list[ExpertStore],
+        nets: list[NetLike],
+        method: Method,
+        options: DistillOptions,
+        how: TuneOptions,
+        recipe: str,
+        seed: int,
+    ) -> None:
+        self._data, self._stores, self._nets = data, stores, nets
+        self._how, self._seed = how, seed
+        self._job = resolve(data, stores, method, options, recipe)
+        given = {name: getattr(o, name) for o in (options, method) for name in o.given}
+        kept = {name: value for name, value in given.items() if name not in NOT_OF_A_RECIPE}
+        self._values = {**self._job.recipe.values, **kept}
+        self._updates = self._job.options.steps
+        """Of a coreset made by the recipe that is found."""
+        steps = self._updates if "steps" in given else min(self._updates, FEW_UPDATES)
+        self._values["steps"] = steps
+        spans = [(store.first_epoch, store.last_epoch) for store in stores]
+        epochs = (max(a for a, _ in spans), min(b for _, b in spans)) if spans else None
+        self._space = Space(self._job, method, options, data, epochs)
+
+    def go(self, out: Path, runs: Executor, device: DeviceLike, progress: ProgressLike) -> Tuned:
+        """Run the trials that are left, and write the recipe."""
+        folder = RunFolder(out, self._config())
+        with folder.alone():
+            trials = Trials(out / "trials.json", self._facts(runs, device))
+            for trial in trials:
+                if not self._space.has(trial.settings):
+                    raise UserError(
+                        f"{out / 'trials.json'} has a trial {trial.number} of other settings than "
+                        "are searched: begin another `out`.",
+                        "out",
+                    )
+            self._run(trials, runs, device, progress)
+            best = trials.best()
+            if best is None:
+                why = [trial.failed for trial in trials.in_state(FAILED)]
+                raise UserError(f"no trial gave a score: {why[0]}")
+            path = out / "recipe.yaml"
+            write_text(path, self._recipe_text(best, trials))
+        return Tuned(path, best, trials.all())
+
+    def _run(
+        self, trials: Trials, runs: Executor, device: DeviceLike, progress: ProgressLike
+    ) -> None:
+        ended = sum(trial.state != RUNNING for trial in trials)
+        total = max(self._how.trials, len(trials.all()))
+        if ended == total:
+            return
+        with progress_of(progress).task("trials", total, ended) as task:
+            for done, found in runs.run(self._tasks(trials, runs, device)):
+                number = int(done.name.rpartition(" ")[2])
+                asked = next(trial for trial in trials if trial.number == number)
+                trials.put(replace(asked, **found))
+                best = trials.best()
+                figures = {"nll": found.get("nll"), "best": best and best.nll}
+                task.advance(**{k: v for k, v in figures.items() if v is not None})
+
+    def _tasks(self, trials: Trials, runs: Executor, device: DeviceLike) -> Iterator[Task]:
+        """Trials that were under way when the search was stopped; then new ones."""
+        begun = time.monotonic()
+        data = runs.put(self._data)
+        place = runs.device(device)
+        scoring = Scoring(self._how.chain_epochs, self._how.seeds, self._seed, str(place))
+        share = 1 / runs.slots if place.type == "cuda" else 0.0
+
+        def task(trial: Trial) -> Task:
+            job, bound = self._job_of(trial.settings), worth_going_on(trials)
+            given = (job, data, self._stores, self._nets, scoring, bound)
+            return Task(f"trial {trial.number}", attempt, given, share)
+
+        for trial in trials.in_state(RUNNING):
+            yield task(trial)
+        limit = self._how.seconds
+        while (number := len(trials.all())) < self._how.trials:
+            if limit is not None and number and time.monotonic() - begun > limit:
+                return
+            trial = Trial(number, next_settings(self._space, trials, self._seed, number))
+            trials.put(trial)
+            yield task(trial)
+
+    def _job_of(self, settings: Settings) -> Job:
+        """The job that `distill` would do by a recipe of these settings."""
+        found = replace(self._job.recipe, values={**self._values, **settings})
+        options = DistillOptions(ipc=self._job.options.ipc)
+        return resolve(self._data, self._stores, type(self._job.method)(), options, found)
+
+    def _config(self) -> dict[str, Any]:
+        """What a search is; another one is refused by name in its folder."""
+        data, how = self._data, self._how
+        return {
+            **self._job_of(self._space.first()).config(),
+            "data": data.name,
+            "data_fingerprint": data.fingerprint,
+            "holdout": len(data.holdout or ()),
+            "seed": self._seed,
+            "seeds": how.seeds,
+            "chain_epochs": how.chain_epochs,
+            "searched": self._space.names,
+            "nets": [make_net(net, **data.shape).spec for net in self._nets],
+            "experts": [store.fingerprint for store in self._stores],
+        }
+
+    def _facts(self, runs: Executor, device: DeviceLike) -> dict[str, Any]:
+        """What the table of trials says besides them."""
+        sampler = Scoring(self._how.chain_epochs, self._how.seeds, self._seed, device).sampler()
+        return {
+            "settings": self._config(),
+            "recipe": {"from": self._job.recipe.data, "section": self._job.recipe.section},
+            "protocol": {"sampler": sampler_name(sampler), **sampler.as_dict(), "split": "holdout"},
+            "device": device_name(runs.device(device)),
+            "versions": versions(),
+        }
+
+    def _recipe_text(self, best: Trial, trials: Trials) -> str:
+        """The best settings as a recipe's file has them."""
+        options, first = self._job.options, trials.all()[0]
+        values: Mapping[str, Any] = {**self._values, **best.settings, "steps": self._updates}
+        content = {"best": {method_name(self._job.method): dict(values)}}
+        recipe = f"{printable(self._job.recipe.data)} ({self._job.recipe.section})"
+        before = f"{first.nll:.4f}" if first.nll is not None else "no score"
+        lines = [
+            f"{printable(self._data.name)}, {options.ipc} a class: trial {best.number} of "
+            f"{len(trials.all())} by `pseudocoreset tune`, seed {self._seed}.",
+            f"NLL on {len(self._data.holdout or ()):,} held-out training points after "
+            f"{self._values['steps']} updates: {best.nll:.4f}.",
+            f"The recipe of {recipe}: {before}.",
+        ]
+        head = "".join(f"# {line}\n" for line in lines)
+        return head + yaml.safe_dump(content, sort_keys=False)
