@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "Score a coreset or a posterior.",
     "sample": "Store samples of a coreset's posterior.",
     "predict": "Predict your own images or rows, with uncertainty.",
+    "tune": "Search settings for your own data.",
     "compare": "Say how far the predictions of two posteriors are apart.",
     "reproduce": "Measure the paper's tables and render them.",
     "report": "Write the page of a run again.",

@@ -1,5 +1,12 @@
 """Settings for a person's own data and network, searched on held-out points."""
 
-from pseudocoreset.tuning.tune import Tuned, TuneOptions, tune
+from importlib.util import find_spec
 
-__all__ = ["TuneOptions", "Tuned", "tune"]
+from pseudocoreset.errors import UserError
+
+if find_spec("optuna") is None:
+    raise UserError("`tune` needs the package optuna: install pseudocoreset[tune].")
+
+from pseudocoreset.tuning.tune import Tuned, TuneOptions, held_out, search, tune
+
+__all__ = ["TuneOptions", "Tuned", "held_out", "search", "tune"]

@@ -13,8 +13,8 @@ import torch
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data
 from pseudocoreset.distillation import Job, run
-from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
-from pseudocoreset.engine.versions import versions
+from pseudocoreset.engine.device import DeviceLike, choose_device
+from pseudocoreset.engine.versions import made_on
 from pseudocoreset.errors import DivergedError
 from pseudocoreset.evaluation.evaluate import SHOWN, Evaluation, evaluate
 from pseudocoreset.experts import ExpertStore
@@ -91,8 +91,7 @@ def attempt(
         found = {"state": "failed", "failed": str(error)}
     except (torch.OutOfMemoryError, MemoryError):
         found = {"state": "failed", "failed": "there was not enough memory"}
-    device = choose_device(scoring.device)
-    found["made_with"] = {"device": device_name(device), "versions": versions()}
+    found["made_with"] = made_on(choose_device(scoring.device))
     return {**found, "seconds": round(time.perf_counter() - begun, 1)}
 
 

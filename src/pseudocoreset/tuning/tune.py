@@ -22,7 +22,7 @@ from pseudocoreset.methods import Method, method_class, method_name
 from pseudocoreset.nets import NetLike, make_net
 from pseudocoreset.posterior import sampler_name
 from pseudocoreset.run_folder import RunFolder
-from pseudocoreset.scale.executor import Executor, SerialExecutor, Task, executor_of
+from pseudocoreset.scale import Executor, SerialExecutor, Task
 from pseudocoreset.tuning.attempt import SAMPLES, Scoring, attempt
 from pseudocoreset.tuning.sampler import next_settings, worth_going_on
 from pseudocoreset.tuning.space import Settings, Space
@@ -33,6 +33,8 @@ FEW_UPDATES = 200
 MOST_HELD_OUT = 5000
 SHARE_HELD_OUT = 10
 """One training point in so many is held out."""
+GPU_SHARE = 0.25
+"""Of a GPU that a trial needs."""
 NOT_OF_A_RECIPE = ("ipc", "checkpoint_every")
 
 
@@ -94,8 +96,7 @@ def tune(
     chain_epochs: int | None = None,
     num: int | None = None,
     epochs: int | None = None,
-    workers: int | None = None,
-    ray: str | None = None,
+    executor: Executor | None = None,
     seed: int = 0,
     device: DeviceLike = "auto",
     progress: ProgressLike = True,
@@ -120,8 +121,7 @@ def tune(
         chain_epochs: epochs of such a chain
         num: experts to train, where none are given
         epochs: epochs each of them is trained for
-        workers: run trials in so many processes
-        ray: run them on a Ray cluster: `auto`, or its address
+        executor: where trials run, such as `pc.ProcessExecutor(4)`; default: here
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
         progress: whether to show a progress bar
@@ -146,14 +146,14 @@ def tune(
         recipe=recipe,
         nets=[] if net is None else [net],
         out=Path(out),
-        executor=executor_of(workers, ray),
+        executor=executor,
         seed=seed,
         device=device,
         progress=progress,
     )
 
 
-def held_out(data: Data, stores: Sequence[ExpertStore], number: int | None) -> Data:
+def held_out(data: Data, stores: Sequence[ExpertStore], number: int | None = None) -> Data:
     """The data with points held out: as many as were asked for, as the experts', or a tenth.
 
     Args:
@@ -232,6 +232,7 @@ def search(
                 epochs=how.epochs,
                 seed=seed,
                 device=device,
+                executor=executor,
                 progress=progress,
             )
         ]
@@ -313,7 +314,7 @@ class _Search:
         data = runs.put(self._data)
         place = runs.device(device)
         scoring = Scoring(self._how.chain_epochs, self._how.seeds, self._seed, str(place))
-        share = 1 / runs.slots if place.type == "cuda" else 0.0
+        share = GPU_SHARE if place.type == "cuda" else 0.0
 
         def task(trial: Trial) -> Task:
             job, bound = self._job_of(trial.settings), worth_going_on(trials)
