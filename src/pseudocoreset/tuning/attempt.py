@@ -1,6 +1,7 @@
 """One trial: a coreset of a few updates, and the NLL of its chains on held-out points."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -86,7 +87,9 @@ def attempt(
     begun = time.perf_counter()
     found: dict[str, Any]
     try:
-        found = _scores(job, data, stores, nets, scoring, stop_above)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that γ was missed: the score tells
+            found = _scores(job, data, stores, nets, scoring, stop_above)
     except DivergedError as error:
         found = {"state": "failed", "failed": str(error)}
     except (torch.OutOfMemoryError, MemoryError):

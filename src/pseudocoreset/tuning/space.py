@@ -62,7 +62,7 @@ class Space:
         self._data = data
         self._epochs = epochs
         self._searched = [*self._find(options), *self._find(method)]
-        if not self._searched:
+        if not self.first():
             raise UserError(
                 f"{method_name(method)} has no setting left to search: give fewer, or another "
                 "`method`.",
@@ -155,7 +155,7 @@ class Space:
             return FloatDistribution(low, high, log=True)
         if isinstance(each.search, Epochs):
             low, high = self._bounds(each, each.search, chosen)
-            return IntDistribution(low, high) if low < high else None
+            return IntDistribution(low, max(low, high))
         texts = [text for text in each.search.values if self._possible(each.name, text)]
         texts = list(dict.fromkeys([*texts, each.value]))
         return CategoricalDistribution(texts) if len(texts) > 1 else None
