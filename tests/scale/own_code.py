@@ -2,6 +2,8 @@
 
 from torch import nn
 
+import pseudocoreset as pc
+
 
 class WithDropout(nn.Module):
     """A network that draws from PyTorch's global generator."""
@@ -13,3 +15,7 @@ class WithDropout(nn.Module):
 
     def forward(self, images):
         return self.last(self.drop(images.flatten(1)))
+
+
+class MySGLD(pc.SGLD):
+    """A sampler of a person's own."""
