@@ -19,7 +19,7 @@ COMMANDS = {
     "reproduce": "Measure the paper's tables and render them.",
     "report": "Write the page of a run again.",
     "info": "Describe a data set, an expert store, a run, a coreset or a posterior.",
-    "plan": "Say what experts, distill or evaluate would take: disk, memory, time.",
+    "plan": "Say what experts, distill, evaluate or tune would take: disk, memory, time.",
     "export": "Write a coreset for other programs.",
 }
 

@@ -1,6 +1,8 @@
 """`tune`: search settings for one's own data, and write them as a recipe."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,8 +10,11 @@ from pseudocoreset.cli import distill as distill_command
 from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.cli.distill import MethodOptions
 from pseudocoreset.cli.shared import CommonOptions, load, progress_for, stores_and_nets
+from pseudocoreset.data import Data
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
+from pseudocoreset.plan.record import Plan
+from pseudocoreset.scale.executor import executor_of
 
 if TYPE_CHECKING:
     from pseudocoreset.tuning import Tuned
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _Options(Options):
     out: str = option("", "folder of the search")
+    workers: int | None = option(None, "run trials in so many processes", at_least=1)
+    ray: str | None = option(None, "run trials on a Ray cluster: auto, or its address")
 
 
 def configure(parser: Parser, words: list[str]) -> None:
@@ -54,13 +61,33 @@ def run(arguments: Arguments) -> None:
         recipe=named.recipe,
         nets=nets,
         out=Path(own.out),
-        executor=None,
+        executor=executor_of(own.workers, own.ray),
         seed=common.seed,
         device=common.device,
         progress=progress_for(arguments),
     )
     if not common.quiet:
         print(_in_words(found, data.name))
+
+
+def plan(arguments: Arguments, data: Data) -> Callable[[], Plan]:
+    """What a search would take."""
+    from pseudocoreset.tuning import TuneOptions, held_out, plan_tune
+
+    named, how = arguments.pick(MethodOptions), arguments.pick(TuneOptions)
+    how.check()
+    stores, nets = stores_and_nets(arguments, named.experts, data)
+    return partial(
+        plan_tune,
+        held_out(data, stores),
+        stores,
+        distill_command.method_of(arguments),
+        distill_command.options_of(arguments),
+        how,
+        recipe=named.recipe,
+        nets=nets,
+        device=arguments.pick(CommonOptions).device,
+    )
 
 
 def _in_words(found: "Tuned", data: str) -> str:

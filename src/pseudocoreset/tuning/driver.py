@@ -243,6 +243,17 @@ def search(
     return looked.go(out, runs, device, progress)
 
 
+def trial_steps(job: Job, options: DistillOptions) -> int:
+    """The updates of a trial: as many as were given, or the recipe's, if they are few.
+
+    Args:
+        job: what `distill` would do
+        options: what was given
+    """
+    given = "steps" in options.given
+    return job.options.steps if given else min(job.options.steps, FEW_UPDATES)
+
+
 class _Search:
     """A search under way."""
 
@@ -265,8 +276,7 @@ class _Search:
         self._values = {**self._job.recipe.values, **kept}
         self._updates = self._job.options.steps
         """Of a coreset made by the recipe that is found."""
-        steps = self._updates if "steps" in given else min(self._updates, FEW_UPDATES)
-        self._values["steps"] = steps
+        self._values["steps"] = trial_steps(self._job, options)
         spans = [(store.first_epoch, store.last_epoch) for store in stores]
         epochs = (max(a for a, _ in spans), min(b for _, b in spans)) if spans else None
         self._space = Space(self._job, method, options, data, epochs)
