@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -330,6 +331,31 @@ def test_trials_are_on_disk_before_they_count(tmp_path):
 
 
 def test_distill_without_a_recipe_for_the_data_names_tune(tmp_path, capsys):
-    words = ["--data", "breast-cancer", "--method", "vbpc", "--steps", "1", "--device", "cpu"]
-    assert main(["distill", *words, "--ipc", "1", "--out", str(tmp_path / "a")]) == 0
-    assert "tune" not in capsys.readouterr().out  # it has one
+    data = pc.load_data("digits")
+    arrays = {"train_images": data.train.inputs, "train_labels": data.train.targets}
+    arrays |= {"test_images": data.test.inputs, "test_labels": data.test.targets}
+    np.savez(tmp_path / "own.npz", **{name: array.numpy() for name, array in arrays.items()})
+    (tmp_path / "own.yaml").write_text("best: {vbpc: {lr_pool: 0.01}}")
+    words = ["--method", "vbpc", "--steps", "1", "--ipc", "1", "--device", "cpu"]
+    for name, spec, recipe, said in (
+        ("a", "digits", "best", False),
+        ("b", f"npz:{tmp_path / 'own.npz'}", "best", True),
+        ("c", f"npz:{tmp_path / 'own.npz'}", tmp_path / "own.yaml", False),
+    ):
+        given = ["--data", spec, "--recipe", str(recipe), "--out", str(tmp_path / name)]
+        assert main(["distill", *words, *given]) == 0
+        assert ("`pseudocoreset tune` finds one." in capsys.readouterr().out) == said
+
+
+def test_plan_counts_experts_and_trials(tmp_path, monkeypatch):
+    monkeypatch.setattr("pseudocoreset.plan.estimate.BUDGET_S", 0.05)
+    words = ["plan", "tune", "--data", "digits", "--net", "convnet:width=4", "--device", "cpu"]
+    words += ["--ipc", "1", "--steps", "3", "--chain-epochs", "10", "--trials", "7", "--num", "2"]
+    file = tmp_path / "plan.json"
+    assert main([*words, "--epochs", "3", "--json", str(file), "--quiet"]) == 0
+    found = json.loads(file.read_text())
+    assert (found["step"], found["steps"]) == ("trials", 7)
+    parameters = next(iter(found["parameters"].values()))
+    assert found["disk_bytes"] == 2 * 4 * 4 * parameters  # snapshots of the experts
+    assert found["seconds"] > 7 * found["step_s"] > 0
+    assert list(tmp_path.iterdir()) == [file]
