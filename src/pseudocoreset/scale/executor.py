@@ -62,7 +62,7 @@ class Executor(Protocol):
         """
 
 
-class SerialExecutor:
+class SerialExecutor(Executor):
     """Runs tasks here, one after another."""
 
     slots = 1
@@ -96,4 +96,8 @@ def executor_of(workers: int | None, ray: str | None) -> Executor | None:
         from pseudocoreset.scale.processes import ProcessExecutor
 
         return ProcessExecutor(workers)
+    if ray is not None:
+        from pseudocoreset.scale.on_ray import RayExecutor
+
+        return RayExecutor(ray)
     return None
