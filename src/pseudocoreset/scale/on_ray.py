@@ -45,8 +45,8 @@ class RayExecutor(Executor):
                 ray.init(address, log_to_driver=False, logging_level="ERROR")
             except Exception as error:
                 raise UserError(
-                    f"`ray` {address}: no cluster answers ({described(error)}). Start one with "
-                    "`ray start --head`, or give its address.",
+                    f"`ray` {address}: no cluster answers ({described(error)}). Start one "
+                    "with Ray's own command, `ray start`, or give its address.",
                     "ray",
                 ) from None
         self._call = ray.remote(max_retries=RETRIES)(_call)
