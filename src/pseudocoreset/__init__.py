@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Sampler,
         sample,
     )
+    from pseudocoreset.scale import ProcessExecutor, RayExecutor
     from pseudocoreset.tuning import tune
 
 __all__ = [
@@ -72,8 +73,10 @@ __all__ = [
     "Points",
     "Posterior",
     "Prediction",
+    "ProcessExecutor",
     "Pseudocoreset",
     "Random",
+    "RayExecutor",
     "Sampler",
     "Unrolled",
     "UserError",
@@ -120,6 +123,7 @@ _PLACES = {
         "Unrolled",
     ),
     "posterior": ("SGHMC", "SGLD", "Ensemble", "LastLayer", "Posterior", "Sampler", "sample"),
+    "scale": ("ProcessExecutor", "RayExecutor"),
     "tuning": ("tune",),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}

@@ -66,3 +66,7 @@ def note(path: Path, value, seconds=0.0):
         file.write(f"{value} {os.getpid()}\n")
     time.sleep(seconds)
     return value
+
+
+def visible_gpus():
+    return os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 from pseudocoreset.cli import distill as distill_command
 from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.cli.distill import MethodOptions
-from pseudocoreset.cli.shared import CommonOptions, load, progress_for, stores_and_nets
+from pseudocoreset.cli.shared import (
+    CommonOptions,
+    ScaleOptions,
+    executor_for,
+    load,
+    progress_for,
+    stores_and_nets,
+)
 from pseudocoreset.data import Data
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
 from pseudocoreset.plan.record import Plan
-from pseudocoreset.scale.executor import executor_of
 
 if TYPE_CHECKING:
     from pseudocoreset.tuning import Tuned
@@ -23,13 +29,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _Options(Options):
     out: str = option("", "folder of the search")
-    workers: int | None = option(None, "run trials in so many processes", at_least=1)
-    ray: str | None = option(None, "run trials on a Ray cluster: auto, or its address")
 
 
 def configure(parser: Parser, words: list[str]) -> None:
     """The command's options."""
     parser.add(_Options)
+    parser.add(ScaleOptions)
     add_shared(parser, words)
 
 
@@ -61,7 +66,7 @@ def run(arguments: Arguments) -> None:
         recipe=named.recipe,
         nets=nets,
         out=Path(own.out),
-        executor=executor_of(own.workers, own.ray),
+        executor=executor_for(arguments),
         seed=common.seed,
         device=common.device,
         progress=progress_for(arguments),

@@ -62,7 +62,7 @@ class Executor(Protocol):
         """
 
 
-class SerialExecutor:
+class SerialExecutor(Executor):
     """Runs tasks here, one after another."""
 
     slots = 1
@@ -89,11 +89,13 @@ def executor_of(workers: int | None, ray: str | None) -> Executor | None:
         ray: `auto`, or the address of a cluster
     """
     if workers is not None and ray is not None:
-        raise UserError(
-            "`workers` are processes here and `ray` a cluster: give one of them.", "ray"
-        )
+        raise UserError("`workers` are processes here and `ray` a cluster: give one.", "ray")
     if workers is not None:
         from pseudocoreset.scale.processes import ProcessExecutor
 
         return ProcessExecutor(workers)
+    if ray is not None:
+        from pseudocoreset.scale.on_ray import RayExecutor
+
+        return RayExecutor(ray)
     return None

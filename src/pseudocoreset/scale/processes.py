@@ -19,12 +19,12 @@ import torch
 from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.engine.plugins import described
 from pseudocoreset.errors import UserError
-from pseudocoreset.scale.executor import RETRIES, Task
+from pseudocoreset.scale.executor import RETRIES, Executor, Task
 
 _SPAWN = get_context("spawn")
 
 
-class ProcessExecutor:
+class ProcessExecutor(Executor):
     """Runs each task in a process of its own, so many at once.
 
     Processes compute with as many threads as this one, since their number changes the last bits of
@@ -39,7 +39,12 @@ class ProcessExecutor:
             raise UserError(f"`workers` is {workers}: give 1 or more.", "workers")
         if not hasattr(reduction, "DupFd"):
             raise UserError("`workers` need Linux or macOS: leave them out.", "workers")
-        self.slots = workers
+        self._workers = workers
+
+    @property
+    def slots(self) -> int:
+        """The number of processes."""
+        return self._workers
 
     def device(self, device: DeviceLike) -> torch.device:
         """The device of this name."""
