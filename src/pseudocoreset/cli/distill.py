@@ -9,6 +9,7 @@ from pseudocoreset.cli.shared import (
     CommonOptions,
     DataOptions,
     NetOptions,
+    ResumeOptions,
     add_common,
     chosen,
     load,
@@ -60,6 +61,7 @@ def add_shared(parser: Parser, words: list[str]) -> None:
     parser.add(DataOptions)
     parser.add(MethodOptions)
     parser.add(NetOptions)
+    parser.add(ResumeOptions)
     add_common(parser)
     parser.add(DistillOptions, "options of the updates", default="the recipe's")
     name = chosen(words, "method", "fbpc")
@@ -144,6 +146,7 @@ def run(arguments: Arguments) -> None:
         out=out,
         seed=common.seed,
         device=common.device,
+        other_versions=arguments.flag("other_versions"),
         progress=progress,
     )
     if own.tensorboard:  # of a run that was finished before, too

@@ -69,6 +69,7 @@ def run(arguments: Arguments) -> None:
         executor=executor_for(arguments),
         seed=common.seed,
         device=common.device,
+        other_versions=arguments.flag("other_versions"),
         progress=progress_for(arguments),
     )
     if not common.quiet:

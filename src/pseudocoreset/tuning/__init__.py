@@ -8,6 +8,7 @@ if find_spec("optuna") is None:
     raise UserError("`tune` needs the package optuna: install pseudocoreset[tune].")
 
 from pseudocoreset.tuning.cost import plan_tune
-from pseudocoreset.tuning.driver import Tuned, TuneOptions, held_out, search, tune
+from pseudocoreset.tuning.driver import Tuned, TuneOptions, search
+from pseudocoreset.tuning.entry import held_out, tune
 
 __all__ = ["TuneOptions", "Tuned", "held_out", "plan_tune", "search", "tune"]
