@@ -63,7 +63,9 @@ def stopping_after(number):
     return Stopping()
 
 
-def test_search_on_digits_is_no_worse_than_the_recipe_and_its_recipe_gives_its_score(tmp_path):
+def test_search_on_digits_is_no_worse_than_the_recipe_and_its_recipe_gives_its_score(
+    tmp_path, capsys
+):
     words = ["--data", "digits", "--ipc", 1, "--method", "fbpc-isotropic", "--steps", 4]
     search = [*words, "--net", "convnet:width=4", "--num", 2, "--epochs", 3, "--trials", 4]
     out, run = tmp_path / "tune", tmp_path / "run"
@@ -74,6 +76,8 @@ def test_search_on_digits_is_no_worse_than_the_recipe_and_its_recipe_gives_its_s
     assert [row["number"] for row in found] == list(range(4))
     best = min(finished, key=lambda row: row["nll"])
     assert best["nll"] <= found[0]["nll"]
+    assert main(["info", str(out)]) == 0
+    assert f"lowest NLL         {best['nll']}" in capsys.readouterr().out
 
     data = pc.load_data("digits").hold_out(120)
     chain = pc.SGHMC(epochs=20, every=2)
@@ -324,7 +328,7 @@ def test_trials_are_on_disk_before_they_count(tmp_path):
     trials.put(Trial(1, {"a": 1}))
     trials.put(Trial(0, {"a": 2}, FINISHED, nll=0.5))
     trials.put(Trial(1, {"a": 1}, FINISHED, nll=0.4))
-    again = Trials(tmp_path / "trials.json", {})
+    again = Trials(tmp_path / "trials.json")
     assert again.all() == trials.all()
     assert again.best() == trials.all()[1]
     assert json.loads((tmp_path / "trials.json").read_text())["seed"] == 3

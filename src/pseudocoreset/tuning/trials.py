@@ -60,9 +60,9 @@ class Trials:
         facts: what the file says besides: seeds, versions, protocol
     """
 
-    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
+    def __init__(self, path: Path, facts: dict[str, Any] | None = None) -> None:
         self._path = path
-        self._facts = facts
+        self._facts = facts or {}
         self._trials = {trial.number: trial for trial in _read(path)}
 
     def __iter__(self) -> Any:
