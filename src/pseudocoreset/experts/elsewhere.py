@@ -1,6 +1,8 @@
 """Experts as tasks of an executor; who calls it stores what they give."""
 
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from uuid import uuid4
 
 import torch
 
@@ -12,6 +14,27 @@ from pseudocoreset.nets import Net
 from pseudocoreset.predictor import Predictor
 from pseudocoreset.scale import Executor
 from pseudocoreset.scale import Task as Work
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the experts of one call share."""
+
+    name: str
+    net: Net
+    data: Data
+    identity: StoreIdentity
+    device: torch.device
+
+    def lane(self) -> Lane:
+        """Where they are trained."""
+        on_device = self.data.to(self.device)
+        predictor = Predictor(self.net, on_device.test.inputs, self.data.scaling)
+        return Lane(self.net, on_device, predictor, self.identity, self.device)
+
+
+_LANES: dict[str, Lane] = {}
+"""The last one: a worker that trains one expert after another captures its steps once."""
 
 
 def train_elsewhere(
@@ -37,7 +60,7 @@ def train_elsewhere(
         task: what listens
     """
     gpus = gpu_share if device == torch.device("cuda") else 0.0
-    shared = executor.put((net, data, store.identity, device))
+    shared = executor.put(_Shared(uuid4().hex, net, data, store.identity, device))
     claimed: dict[int, Generator[int]] = {}  # until it is stored
 
     def work(number: int) -> Work:
@@ -75,17 +98,17 @@ def _skip(task: Task, store: ExpertStore) -> None:
         task.advance()
 
 
-def train_one(shared: tuple[Net, Data, StoreIdentity, torch.device], number: int) -> Trained:
+def train_one(shared: _Shared, number: int) -> Trained:
     """What a task does: train one expert.
 
     Args:
         shared: what all experts share
         number: the expert
     """
-    net, data, identity, device = shared
-    on_device = data.to(device)
-    predictor = Predictor(net, on_device.test.inputs, data.scaling)
-    training = Lane(net, on_device, predictor, identity, device).train(number, SILENT_TASK)
+    if shared.name not in _LANES:
+        _LANES.clear()
+        _LANES[shared.name] = shared.lane()
+    training = _LANES[shared.name].train(number, SILENT_TASK)
     while True:
         try:
             next(training)
