@@ -119,6 +119,13 @@ class Searched(Quadratic):
         return super().gradient(coreset, state, rng)
 
 
+@dataclass(frozen=True)
+class SearchedAndKilled(KilledAtSeven):
+    """The same, killed once."""
+
+    centre: float = option(0.5, "where the inputs go", above=0, search=Around(4))
+
+
 class Missing(Quadratic):
     """Misses γ in the updates whose number is even."""
 

@@ -20,7 +20,7 @@ from pseudocoreset.scale import ProcessExecutor, SerialExecutor
 from pseudocoreset.tuning import attempt as trial_module
 from pseudocoreset.tuning.trials import FINISHED, PRUNED, RUNNING, Trial, Trials
 from small_world import NET, make_data, make_store
-from toy_methods import Searched
+from toy_methods import Searched, SearchedAndKilled
 
 HELD_OUT = 15
 QUICK = {
@@ -183,6 +183,33 @@ def test_trials_in_processes_score_as_here(held, experts, tmp_path):
     there, here = rows(tmp_path / "there"), rows(tmp_path / "here")
     assert [row["number"] for row in there] == list(range(6))
     assert there[:2] == here[:2]  # the rest follow from what had ended when they were begun
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["processes", "ray"])
+def test_killed_worker_costs_no_trial(held, tmp_path, monkeypatch, kind):
+    """SIGKILL, for real, in the seventh update of some trial, which runs again."""
+    given = {**QUICK, "net": NET, "trials": 5}
+    monkeypatch.setenv("TOY_MARKER", str(tmp_path / "marker"))
+    if kind == "ray":
+        ray = pytest.importorskip("ray")
+        ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    try:
+        executor = ProcessExecutor(2) if kind == "processes" else pc.RayExecutor("auto")
+        method = SearchedAndKilled()
+        pc.tune(held, method=method, out=tmp_path / "there", executor=executor, **given)
+    finally:
+        if kind == "ray":
+            ray.shutdown()
+    assert (tmp_path / "marker").exists()
+    monkeypatch.delenv("TOY_MARKER")
+    pc.tune(held, method=Searched(), out=tmp_path / "here", **given)
+    there, here = rows(tmp_path / "there"), rows(tmp_path / "here")
+    assert [row["number"] for row in there] == list(range(5))
+    for one, other in zip(there, here, strict=True):
+        assert one["settings"] == other["settings"]  # the first are drawn at random
+        if one["state"] == other["state"]:  # and stopped by those that had ended
+            assert one["nll"] == other["nll"]
 
 
 def test_trial_that_begins_badly_is_stopped(held, tmp_path, monkeypatch):
