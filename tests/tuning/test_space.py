@@ -41,7 +41,7 @@ def test_values_are_about_the_recipes(data, store):
     base = resolve(data, [store], "fbpc", DistillOptions(ipc=1)).recipe.values
     found = seen(space)
     assert found["lr_images"] == FloatDistribution(
-        base["lr_images"] / 8, base["lr_images"] * 8, log=True
+        base["lr_images"] / 32, base["lr_images"] * 8, log=True
     )
     assert found["gamma"] == FloatDistribution(base["gamma"] / 2, base["gamma"] * 8, log=True)
     assert found["from_epoch"] == IntDistribution(1, 3)

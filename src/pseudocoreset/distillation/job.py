@@ -53,7 +53,7 @@ class DistillOptions(Options):
     )
     steps: int = option(1000, "updates (N)", at_least=0, extendable=True)
     lr_images: float = option(
-        1000.0, "learning rate of the inputs, for a mean loss (α)", above=0, search=Around(8)
+        1000.0, "learning rate of the inputs, for a mean loss (α)", above=0, search=Around(32, 8)
     )
     optimizer: str = option(
         "sgd",
