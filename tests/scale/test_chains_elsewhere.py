@@ -18,7 +18,7 @@ def coreset(data):
 
 def sampled(coreset, executor=None, sampler=SHORT, **given):
     return pc.sample(
-        coreset, sampler, device="cpu", executor=executor, progress=False, **{"chains": 3, **given}
+        coreset, sampler, device="cpu", executor=executor, progress=False, **{"chains": 2, **given}
     )
 
 
@@ -39,7 +39,7 @@ def test_networks_of_an_ensemble_are_the_same(coreset):
 
 def test_scores_over_seeds_are_the_same(coreset, data):
     here, there = (
-        pc.evaluate(coreset, data, SHORT, seeds=3, device="cpu", executor=executor, progress=False)
+        pc.evaluate(coreset, data, SHORT, seeds=2, device="cpu", executor=executor, progress=False)
         for executor in (None, ProcessExecutor(2))
     )
     assert there.as_json() == here.as_json()

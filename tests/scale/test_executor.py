@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -136,5 +137,28 @@ def test_options_name_one_kind():
     assert executor_of(3, None).slots == 3
     with pytest.raises(UserError, match="1 or more"):
         executor_of(0, None)
-    with pytest.raises(UserError, match="one of them"):
+    with pytest.raises(UserError, match="give one"):
         executor_of(2, "auto")
+
+
+class Damaged:
+    """What can be put, and not be taken."""
+
+    def __reduce__(self):
+        return tasks.fail, ()
+
+
+def test_what_cannot_be_read_again_is_told_of():
+    executor = ProcessExecutor(1)
+    put = executor.put(Damaged())
+    with pytest.raises(ZeroDivisionError, match="of a task"):
+        list(executor.run([Task("damaged", tasks.double, (put,))]))
+
+
+def test_full_disk_is_told_of(monkeypatch):
+    def full(*_):
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pseudocoreset.scale.processes.pickle.dump", full)
+    with pytest.raises(UserError, match="No space left"):
+        ProcessExecutor(1).put(1)

@@ -1,8 +1,11 @@
 """Experts that other processes train are those that are trained here, file for file."""
 
 import json
+import os
+import signal
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import active_children
 
 import own_code
 import pytest
@@ -90,3 +93,23 @@ def test_progress_is_one_bar(data, tmp_path):
     )
     assert progress.begun == [("experts", 6, 0)]
     assert progress.steps == 6
+
+
+class KillsOnce(Recorded):
+    """Progress that kills a worker when the first step is done."""
+
+    killed = None
+
+    def advance(self, **_):
+        if self.killed is None:
+            self.killed = active_children()[0]
+            os.kill(self.killed.pid, signal.SIGKILL)
+
+
+def test_store_is_the_same_though_a_worker_is_killed(data, tmp_path):
+    here = trained(data, tmp_path / "here")
+    progress, out = KillsOnce(), tmp_path / "there"
+    executor = ProcessExecutor(2)
+    there = train_experts(data, NET, out, FEW, device="cpu", executor=executor, progress=progress)
+    assert progress.killed.exitcode == -signal.SIGKILL
+    assert contents(there) == contents(here)

@@ -15,6 +15,8 @@ from pseudocoreset.predictor import Predictor
 from pseudocoreset.scale import Executor
 from pseudocoreset.scale import Task as Work
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class _Shared:
@@ -60,7 +62,7 @@ def train_elsewhere(
         task: what listens
     """
     gpus = gpu_share if device == torch.device("cuda") else 0.0
-    shared = executor.put(_Shared(uuid4().hex, net, data, store.identity, device))
+    shared = executor.put(_Shared(uuid4().hex, net, data.to(CPU), store.identity, device))
     claimed: dict[int, Generator[int]] = {}  # until it is stored
 
     def work(number: int) -> Work:

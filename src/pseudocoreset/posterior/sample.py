@@ -177,7 +177,7 @@ def _run_elsewhere(
     task: Task,
 ) -> list[_Chain]:
     """A chain from each start; one is a task, or as many as fill a GPU."""
-    shared = executor.put((net, coreset, work, device))
+    shared = executor.put((net, coreset.to(torch.device("cpu")), work, device))
     size = min(chains_at_once(len(starts), net, device), ceil(len(starts) / executor.slots))
     gpus = 1.0 if device == torch.device("cuda") else 0.0
     parts = [starts[first : first + size] for first in range(0, len(starts), size)]

@@ -11,12 +11,15 @@ from multiprocessing import get_context, parent_process, reduction
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
-from tempfile import TemporaryFile
+from pathlib import Path
+from tempfile import TemporaryFile, gettempdir
 from typing import Any
+from weakref import finalize
 
 import torch
 
 from pseudocoreset.engine.device import DeviceLike, choose_device
+from pseudocoreset.engine.files import writing
 from pseudocoreset.engine.plugins import described
 from pseudocoreset.errors import UserError
 from pseudocoreset.scale.executor import RETRIES, Executor, Task
@@ -160,30 +163,33 @@ class Spooled:
     """A value in a file without a name, which processes that are begun from here can read."""
 
     def __init__(self, value: object) -> None:
-        self._file = TemporaryFile()  # noqa: SIM115 - open as long as this lives
-        pickle.dump(value, self._file, pickle.HIGHEST_PROTOCOL)
-        self._file.flush()
-
-    def __del__(self) -> None:
-        self._file.close()
+        place = Path(gettempdir())
+        with writing(place):
+            self._file = TemporaryFile(dir=place)  # noqa: SIM115 - open as long as this lives
+            finalize(self, self._file.close)
+            pickle.dump(value, self._file, pickle.HIGHEST_PROTOCOL)
+            self._file.flush()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unspooled, (reduction.DupFd(self._file.fileno()),)
+        return _Received, (reduction.DupFd(self._file.fileno()),)
 
 
-def _unspooled(file: Any) -> Any:
-    descriptor = file.detach()
-    try:
-        with mmap(descriptor, 0, access=ACCESS_READ) as content:
+class _Received:
+    """The same in another process."""
+
+    def __init__(self, file: Any) -> None:
+        self._descriptor: int = file.detach()
+
+    def value(self) -> Any:
+        """What was put."""
+        with mmap(self._descriptor, 0, access=ACCESS_READ) as content:
             return pickle.loads(content)
-    finally:
-        os.close(descriptor)
 
 
 def _work(
     answers: "Connection[Any, Any]",
     call: bytes,
-    spooled: dict[int, Any],
+    spooled: dict[int, _Received],
     threads: int,
     gpu: str | None,
 ) -> None:
@@ -195,8 +201,8 @@ def _work(
     torch.set_num_threads(threads)
     try:
         function, arguments = pickle.loads(call)
-        for place, value in spooled.items():
-            arguments[place] = value
+        for place, received in spooled.items():
+            arguments[place] = received.value()
         answer = pickle.dumps((False, function(*arguments)), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         answer = _raised(error)
