@@ -212,6 +212,17 @@ def test_killed_worker_costs_no_trial(held, tmp_path, monkeypatch, kind):
             assert one["nll"] == other["nll"]
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("executor", [None, ProcessExecutor(2)])
+def test_trials_run_on_a_gpu(tmp_path, executor):
+    quick = {**QUICK, "device": "cuda", "num": 2, "epochs": 3, "net": "convnet:width=32"}
+    del quick["lr_images"]
+    data = pc.load_data("digits")
+    found = pc.tune(data, out=tmp_path, trials=4, executor=executor, **quick)
+    assert {trial.made_with["device"] for trial in found.trials} != {"cpu"}
+    assert found.first.state == FINISHED
+
+
 def test_trial_that_begins_badly_is_stopped(held, tmp_path, monkeypatch):
     begun = []
     run = trial_module.run
@@ -306,6 +317,7 @@ def test_what_can_not_be_searched_is_refused(held, experts, store, tmp_path):
     assert "`lr_z` is no option" in refused(held, experts, out=out, lr_z=1)
     assert "`chain_epochs` is 25" in refused(held, experts, out=out, chain_epochs=25)
     assert "`trials` is 0" in refused(held, experts, out=out, trials=0)
+    assert "does not divide" in refused(held, out=out, form="mosaic:3")  # before experts are made
     assert "leave it out" in refused(held, experts, "bpc-rkl", out=out, lr_images=1.0)
     fixed = {"form": "pixels", "labels": "hard", "lr_images": 1.0}
     assert "no setting left" in refused(
@@ -331,6 +343,7 @@ def test_folder_of_another_search_is_refused(held, tmp_path):
         ({"settings": {"centre": "far"}}, "other settings"),
         ({"settings": []}, "can't be read"),
         ({"number": "one"}, "can't be read"),
+        ({"number": 1}, "can't be read"),
         ({"state": "lost"}, "can't be read"),
         ({"nll": None}, "can't be read"),
         ({"early_nll": True}, "can't be read"),

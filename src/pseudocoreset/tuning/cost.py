@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pseudocoreset.data import Data
-from pseudocoreset.distillation import DistillOptions, distill, resolve
+from pseudocoreset.distillation import DistillOptions, distill
 from pseudocoreset.engine.device import DeviceLike
 from pseudocoreset.experts import ExpertOptions, ExpertStore
 from pseudocoreset.methods import Method, method_name
@@ -12,7 +12,7 @@ from pseudocoreset.nets import default_net
 from pseudocoreset.plan.estimate import plan_distill, plan_evaluate, plan_experts
 from pseudocoreset.plan.record import Plan
 from pseudocoreset.tuning.attempt import SHORTER, Scoring
-from pseudocoreset.tuning.driver import TuneOptions, trial_steps
+from pseudocoreset.tuning.driver import TuneOptions, first_job
 
 
 def plan_tune(
@@ -39,11 +39,7 @@ def plan_tune(
         device: where it will run
     """
     net = next(iter(nets), None) or default_net(data.input_shape)
-    given = {name: getattr(options, name) for name in options.given}
-    if data.task == "regression" and not stores:  # whose noise is not known yet
-        given = {"target_noise": 1.0, **given}
-    job = resolve(data, stores, method, DistillOptions(**given), recipe)
-    job = replace(job, options=replace(job.options, steps=trial_steps(job, options)))
+    job = first_job(data, stores, method, options, recipe)
     made = plan_distill(data, stores, job, nets=nets, device=device)
     points = distill(
         data,

@@ -10,7 +10,7 @@ import yaml
 
 from pseudocoreset.data import Data
 from pseudocoreset.distillation import DistillOptions, Job, check_stores, resolve
-from pseudocoreset.engine.device import DeviceLike, device_name
+from pseudocoreset.engine.device import DeviceLike
 from pseudocoreset.engine.files import refuse_unwritable, write_text
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import ProgressLike, progress_of
@@ -120,6 +120,7 @@ def search(
         )
     stores = list(stores)
     if not stores and method.needs_experts:
+        first_job(data, stores, method, options, recipe)  # what it refuses is refused at once
         stores = [
             train_experts(
                 data,
@@ -139,6 +140,29 @@ def search(
     runs = executor or SerialExecutor()
     looked = _Search(data, stores, list(nets), method, options, how, recipe, seed)
     return looked.go(out, runs, device, other_versions, progress)
+
+
+def first_job(
+    data: Data,
+    stores: Sequence[ExpertStore],
+    method: Method,
+    options: DistillOptions,
+    recipe: str,
+) -> Job:
+    """The first trial's job, which may have no experts yet.
+
+    Args:
+        data: the data set
+        stores: the experts, if there are any yet
+        method: the method
+        options: what was given
+        recipe: what the search begins with
+    """
+    given = {name: getattr(options, name) for name in options.given}
+    if data.task == "regression" and not stores:  # whose noise is not known yet
+        given = {"target_noise": 1.0, **given}
+    job = resolve(data, stores, method, DistillOptions(**given), recipe)
+    return replace(job, options=replace(job.options, steps=trial_steps(job, options)))
 
 
 def trial_steps(job: Job, options: DistillOptions) -> int:
@@ -279,7 +303,7 @@ class _Search:
             "settings": self._config(),
             "recipe": {"from": self._job.recipe.data, "section": self._job.recipe.section},
             "protocol": {"sampler": sampler_name(sampler), **sampler.as_dict(), "split": "holdout"},
-            "device": device_name(runs.device(device)),
+            "device": runs.device(device).type,
             "versions": versions(),
         }
 

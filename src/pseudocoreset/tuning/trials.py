@@ -5,6 +5,7 @@ killed loses the trials under way, which run again with the same settings, and n
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from pathlib import Path
@@ -65,7 +66,7 @@ class Trials:
         self._facts = facts or {}
         self._trials = {trial.number: trial for trial in _read(path)}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Trial]:
         return iter(self.all())
 
     def all(self) -> list[Trial]:
@@ -104,8 +105,8 @@ def _read(path: Path) -> list[Trial]:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = [{k: v for k, v in row.items() if k in names} for row in content["trials"]]
         found = [Trial(**row) for row in rows]
-        if len({trial.number for trial in found}) < len(found):
-            raise ValueError("a trial is there twice")
+        if sorted(trial.number for trial in found) != list(range(len(found))):
+            raise ValueError("a trial is missing or there twice")
     except PermissionError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
