@@ -85,7 +85,7 @@ def _executor(way: str) -> Iterator[Executor]:
     else:
         import ray
 
-        ray.init(num_cpus=int(number), include_dashboard=False, log_to_driver=False)
+        ray.init("local", num_cpus=int(number), include_dashboard=False, log_to_driver=False)
         try:
             yield RayExecutor()
         finally:
