@@ -7,6 +7,7 @@ docs/fidelity.md, docs/scaling-out.md and README.md, and the pictures and LaTeX 
 """
 
 import argparse
+from collections.abc import Sequence
 from os.path import relpath
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from pseudocoreset.engine.files import write_text
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.page import beyond_page, beyond_scopes
 from pseudocoreset.reproduce.beyond.pictures import draw_beyond
-from pseudocoreset.reproduce.cells import SIZES, TITLES, Cell, Scope, cell_with
+from pseudocoreset.reproduce.beyond.stored import found_cells
+from pseudocoreset.reproduce.beyond.tables import pair
+from pseudocoreset.reproduce.cells import BEYOND, SIZES, TITLES, Cell, Scope, cell_with
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures, picture_path
@@ -89,7 +92,7 @@ def readme_table(out: Path) -> str:
     found = measured_cells(out, scope, "table1")
     text = (
         "CIFAR-10, ConvNet, by images per class: accuracy % / NLL, and the paper's in brackets.\n\n"
-        f"{headline(found, scope).markdown()}"
+        f"{headline(found, scope, best_rows(out)).markdown()}"
     )
     picture = picture_path(out, scope, 10)
     if picture.exists():
@@ -98,8 +101,8 @@ def readme_table(out: Path) -> str:
     return text
 
 
-def headline(found: Found, scope: Scope) -> TextTable:
-    """A row a method, by its tuned recipe where that was measured."""
+def headline(found: Found, scope: Scope, more: Sequence[tuple[str, ...]] = ()) -> TextTable:
+    """A row a method, by its tuned recipe where that was measured; and more rows."""
     rows = []
     for method in README_METHODS:
         row = [TITLES[method]]
@@ -108,7 +111,19 @@ def headline(found: Found, scope: Scope) -> TextTable:
             cells = [cell_with("table1", method, ipc, name, scope.data) for name in recipes]
             row.append(_short(next((c for c in cells if c in found), cells[1]), found, scope))
         rows.append(tuple(row))
-    return TextTable(("", *map(str, SIZES)), [rows])
+    return TextTable(("", *map(str, SIZES)), [[*rows, *more]])
+
+
+def best_rows(out: Path) -> list[tuple[str, ...]]:
+    """The best coresets for their size; none where they were not measured."""
+    cells = [Cell(BEYOND, "best", ipc, None) for ipc in SIZES]
+    found = found_cells(out, Scope(paper.DATA))
+    if not any(cell in found for cell in cells):
+        return []
+    titles = {"chain": "`best`, one chain", "pooled": "`best`, ten chains pooled"}
+    return [
+        (title, *(pair(found.get(cell), way) for cell in cells)) for way, title in titles.items()
+    ]
 
 
 def _short(cell: Cell, found: Found, scope: Scope) -> str:

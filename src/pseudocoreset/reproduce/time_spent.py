@@ -2,10 +2,11 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from pseudocoreset.engine.files import lock_file, locked, write_json
 
@@ -13,9 +14,10 @@ from pseudocoreset.engine.files import lock_file, locked, write_json
 class TimeSpent:
     """Adds the seconds of a `with` block to a file; an interrupted block counts as well.
 
-    Blocks of several processes count each by itself. One that was killed, or is not done yet,
-    can't say how long it was at work: as long as there is one, `whole` is false, and `seconds` are
-    a lower bound. So it is where `made` was there before its time was first taken.
+    Where several processes work at the same time, that time counts once. A block that was killed,
+    or is not done yet, can't say how long it was at work: as long as there is one, `whole` is
+    false, and `seconds` are a lower bound. So it is where `made` was there before its time was
+    first taken.
     """
 
     def __init__(self, path: Path, made: Path | None = None) -> None:
@@ -24,8 +26,9 @@ class TimeSpent:
 
     @property
     def seconds(self) -> float:
-        """Of all blocks that ended."""
-        return float(self._read()["seconds"])
+        """Of all blocks that ended, by the clock on the wall."""
+        now = self._read()
+        return float(now["seconds"] + sum(end - begin for begin, end in now["spans"]))
 
     @property
     def whole(self) -> bool:
@@ -36,7 +39,7 @@ class TimeSpent:
         with self._locked():
             now = self._read()
             write_json(self._path, {**now, "begun": now["begun"] + 1})
-        self._began = time.perf_counter()
+        self._began = time.time()
         return self
 
     def __exit__(
@@ -45,19 +48,31 @@ class TimeSpent:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        seconds = time.perf_counter() - self._began
         with self._locked():
             now = self._read()
-            added = {"seconds": now["seconds"] + seconds, "begun": now["begun"] - 1}
-            write_json(self._path, added)
+            span = [self._began, max(self._began, time.time())]
+            spans = _united([*now["spans"], span])
+            write_json(self._path, {**now, "spans": spans, "begun": now["begun"] - 1})
 
-    def _read(self) -> dict[str, float]:
+    def _read(self) -> dict[str, Any]:
+        """`seconds` are what files of version 0.1 had in the place of `spans`."""
         if not self._path.exists():
             before = self._made is not None and self._made.exists()
-            return {"seconds": 0.0, "begun": int(before)}
-        return dict(json.loads(self._path.read_text(encoding="utf-8")))
+            return {"seconds": 0.0, "spans": [], "begun": int(before)}
+        return {"spans": [], **json.loads(self._path.read_text(encoding="utf-8"))}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with lock_file(self._path.with_suffix(".lock")) as lock, locked(lock, 0, wait=True):
             yield
+
+
+def _united(spans: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Spans of time without what they share, in order."""
+    found: list[list[float]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([begin, end])
+    return found

@@ -83,7 +83,7 @@ def mosaic_figure(coreset: Pseudocoreset) -> "Figure":
             axes.set_xticks([])
             axes.set_yticks([])
             if column == 0:
-                name = coreset.class_names[int(coreset.classes[place * seen])]
+                name = coreset.class_names[_class_of(coreset, place)]
                 label = axes.set_ylabel(name, rotation=0, ha="right", va="center", color=INK)
                 label.set_parse_math(False)
                 label.set_fontsize(8)
@@ -91,6 +91,12 @@ def mosaic_figure(coreset: Pseudocoreset) -> "Figure":
     words = f"Left: stored images ({coreset.form}). Right: what networks see of each{some}."
     figure.text(0.01, 0.995, words, va="top", fontsize=8, color=INK)
     return figure
+
+
+def _class_of(coreset: Pseudocoreset, place: int) -> int:
+    """The class of most images in a stored one; learned labels may be of several."""
+    seen = coreset.form.seen
+    return int(coreset.classes[place * seen : (place + 1) * seen].mode().values)
 
 
 def _pixels(coreset: Pseudocoreset, inputs: Tensor) -> UInt8[numpy.ndarray, "n h w 3"]:
