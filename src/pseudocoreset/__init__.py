@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Sampler,
         sample,
     )
+    from pseudocoreset.scale import ProcessExecutor, RayExecutor
 
 __all__ = [
     "FBPC",
@@ -67,8 +68,10 @@ __all__ = [
     "Points",
     "Posterior",
     "Prediction",
+    "ProcessExecutor",
     "Pseudocoreset",
     "Random",
+    "RayExecutor",
     "Sampler",
     "Unrolled",
     "UserError",
@@ -113,6 +116,7 @@ _PLACES = {
         "Unrolled",
     ),
     "posterior": ("SGHMC", "SGLD", "Ensemble", "LastLayer", "Posterior", "Sampler", "sample"),
+    "scale": ("ProcessExecutor", "RayExecutor"),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -9,7 +9,9 @@ from pseudocoreset.cli.shared import (
     CommonOptions,
     DataOptions,
     NetOptions,
+    ScaleOptions,
     add_common,
+    executor_for,
     load,
     one_net,
     progress_for,
@@ -32,6 +34,7 @@ class _Options(Options):
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
     parser.add(_Options)
+    parser.add(ScaleOptions)
     add_shared(parser)
 
 
@@ -64,6 +67,7 @@ def run(arguments: Arguments) -> None:
             options,
             seed=common.seed,
             device=common.device,
+            executor=executor_for(arguments),
             progress=progress_for(arguments),
         )
     if not common.quiet:

@@ -4,7 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pseudocoreset.cli.arguments import Arguments, Parser
-from pseudocoreset.cli.shared import CommonOptions, DataOptions, add_common, load, progress_for
+from pseudocoreset.cli.shared import (
+    CommonOptions,
+    DataOptions,
+    ScaleOptions,
+    add_common,
+    executor_for,
+    load,
+    progress_for,
+)
 from pseudocoreset.engine.files import refuse_unwritable, write_text
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
@@ -19,6 +27,7 @@ from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures
 from pseudocoreset.reproduce.run import listing, measure_missing
+from pseudocoreset.scale import Executor
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,7 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     parser.add(_Options)
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])
     parser.add(ReproduceOptions)
+    parser.add(ScaleOptions)
     add_common(parser)
 
 
@@ -49,8 +59,8 @@ def run(arguments: Arguments) -> None:
     source, settings = arguments.pick(DataOptions), arguments.pick(ReproduceOptions)
     names = chosen_names(arguments.texts("names"))
     out = Path(own.out)
-    data = (source.data or paper.DATA).partition(":")[0]
-    scope = Scope(data, source.holdout, source.image_size)
+    name_of_data = (source.data or paper.DATA).partition(":")[0]
+    scope = Scope(name_of_data, source.holdout, source.image_size)
     settings.check()
     if own.list:
         if own.cells is not None:
@@ -58,7 +68,7 @@ def run(arguments: Arguments) -> None:
         print(listing(names, out, scope))
         return
     if EXACT in names:
-        _exact(out, settings.trials, common)
+        _exact(out, settings.trials, common, executor_for(arguments))
         names = [name for name in names if name != EXACT]
         if not names:
             return
@@ -72,7 +82,9 @@ def run(arguments: Arguments) -> None:
         refuse_unwritable(folder)
         place = folder / scope.label
         progress = progress_for(arguments)
-        work = Work(load(arguments), scope, place, settings, common.seed, common.device, progress)
+        data = load(arguments)
+        executor = executor_for(arguments)
+        work = Work(data, scope, place, settings, common.seed, common.device, progress, executor)
         of_paper = [cell for cell in cells if cell.table != BEYOND]
         for line in measure_missing(of_paper, work, out, own.keep_coresets):
             say(line)
@@ -99,11 +111,11 @@ def run(arguments: Arguments) -> None:
             say(f"\n{markdown_of(name, out, scope)}")
 
 
-def _exact(out: Path, trials: int, common: CommonOptions) -> None:
+def _exact(out: Path, trials: int, common: CommonOptions, executor: Executor | None) -> None:
     """Measure the models whose posteriors are known, and show what there is of them."""
     say = (lambda *_: None) if common.quiet else print
     refuse_unwritable(out)
-    for line in measure_exact(list(PROBLEMS), out, trials, common.seed):
+    for line in measure_exact(list(PROBLEMS), out, trials, common.seed, executor):
         say(line)
     for line in draw_exact(out):
         say(line)

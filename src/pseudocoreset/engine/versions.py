@@ -5,9 +5,12 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
+
+from pseudocoreset.engine.device import device_name
 
 
 @cache
@@ -32,4 +35,17 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),
+    }
+
+
+def made_on(device: torch.device) -> dict[str, Any]:
+    """What the last bits of a result hang on: device, number of threads, versions.
+
+    Args:
+        device: where it was computed
+    """
+    return {
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
     }

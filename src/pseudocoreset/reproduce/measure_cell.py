@@ -12,7 +12,7 @@ from pseudocoreset.data import Data
 from pseudocoreset.distillation import distill
 from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
 from pseudocoreset.engine.options import Options, option
-from pseudocoreset.engine.progress import Progress
+from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
@@ -24,6 +24,7 @@ from pseudocoreset.reproduce.settings import CellSettings
 from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
 from pseudocoreset.run_folder import OtherRunError
+from pseudocoreset.scale import Executor, SerialExecutor
 
 NET = "convnet"
 SAMPLERS = tuple(map(named_sampler, ("tuned", "paper")))
@@ -63,6 +64,13 @@ class Work:
     seed: int
     device: DeviceLike
     progress: Progress
+    executor: Executor | None = None
+    """What runs parts that are independent; None: this process."""
+
+    def in_a_task(self) -> "Work":
+        """The same for a cell that is itself a task."""
+        place = (self.executor or SerialExecutor()).device(self.device)
+        return replace(self, device=place, executor=None, progress=SILENT)
 
 
 @dataclass(frozen=True)
@@ -153,6 +161,7 @@ def experts_for(cell: Cell, work: Work) -> tuple[ExpertStore, TimeSpent]:
             dsa="on" if cell.dsa else "off",
             seed=work.seed,
             device=work.device,
+            executor=work.executor,
             progress=work.progress,
         )
     return store.first(work.options.num), watch

@@ -24,6 +24,7 @@ from pseudocoreset.reproduce.exact.linear import LinearTruth, Loss
 from pseudocoreset.reproduce.exact.logistic import LogisticTruth, Sampling
 from pseudocoreset.reproduce.exact.moments import lowest_kl
 from pseudocoreset.reproduce.exact.problems import NOISE, PRIOR, PROBLEMS
+from pseudocoreset.scale import Executor, SerialExecutor, Task
 
 FORMAT = 1
 METHODS = {
@@ -82,7 +83,9 @@ def stored(out: Path, name: str) -> dict[str, Any]:
     return dict(content)
 
 
-def measure_exact(names: Sequence[str], out: Path, trials: int, first: int) -> Iterator[str]:
+def measure_exact(
+    names: Sequence[str], out: Path, trials: int, first: int, executor: Executor | None = None
+) -> Iterator[str]:
     """Measure the trials that are missing; a line of words after each.
 
     Args:
@@ -90,30 +93,45 @@ def measure_exact(names: Sequence[str], out: Path, trials: int, first: int) -> I
         out: folder of the results
         trials: how many of each
         first: seed of the first trial
+        executor: what runs the trials; None: this process
     """
+    todo = []
     for name in names:
+        done = [each["seed"] for each in stored(out, name)["trials"]]
         for seed in range(first, first + trials):
-            content = stored(out, name)
-            if seed in [each["seed"] for each in content["trials"]]:
+            if seed in done:
                 yield f"exact {name}, seed {seed}: measured before"
-                continue
-            began = time.perf_counter()
-            found = measure_trial(name, seed)
-            seconds = time.perf_counter() - began
-            every = [*content["trials"], {"seed": seed, "seconds": seconds, **found}]
-            content |= {
-                "trials": sorted(every, key=lambda each: int(each["seed"])),
-                "prior": PRIOR,
-                "noise": NOISE,
-                "effort": asdict(EFFORTS[name]),
-                "sampling": asdict(SAMPLING),
-                "fbpc": AS_IN_THE_PAPER.as_dict(),
-                "command": f"pseudocoreset reproduce exact --seed {first} --trials {trials}",
-                "device": "cpu",
-                "versions": versions(),
-            }
-            write_json(path_of(out, name), content)
-            yield f"exact {name}, seed {seed}: {seconds:.0f} s"
+            else:
+                todo.append(Task(f"{name} {seed}", timed_trial, (name, seed)))
+    for task, (found, seconds) in (executor or SerialExecutor()).run(todo):
+        name, seed = task.arguments
+        content = stored(out, name)
+        every = [*content["trials"], {"seed": seed, "seconds": seconds, **found}]
+        content |= {
+            "trials": sorted(every, key=lambda each: int(each["seed"])),
+            "prior": PRIOR,
+            "noise": NOISE,
+            "effort": asdict(EFFORTS[name]),
+            "sampling": asdict(SAMPLING),
+            "fbpc": AS_IN_THE_PAPER.as_dict(),
+            "command": f"pseudocoreset reproduce exact --seed {first} --trials {trials}",
+            "device": "cpu",
+            "versions": versions(),
+        }
+        write_json(path_of(out, name), content)
+        yield f"exact {name}, seed {seed}: {seconds:.0f} s"
+
+
+def timed_trial(name: str, seed: int) -> tuple[dict[str, Any], float]:
+    """A trial, and its seconds.
+
+    Args:
+        name: the problem
+        seed: of data and points
+    """
+    began = time.perf_counter()
+    found = measure_trial(name, seed)
+    return found, time.perf_counter() - began
 
 
 def measure_trial(name: str, seed: int) -> dict[str, Any]:
