@@ -237,6 +237,21 @@ class ExpertStore:
         """
         return self.trajectory_path(number).with_suffix(".json")
 
+    def makers(self) -> list[dict[str, Any]]:
+        """The devices and versions that made the trajectories, each once.
+
+        Trajectories that were made before this was recorded are in none.
+        """
+        found: list[dict[str, Any]] = []
+        for trajectory in self.trajectories:
+            try:
+                made = json.loads(trajectory.with_suffix(".json").read_text(encoding="utf-8"))
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(made, dict) and made not in found:
+                found.append(made)
+        return found
+
     def is_whole(self, number: int) -> bool:
         """Whether trajectory `number` is there and can be read; another store's is refused.
 
