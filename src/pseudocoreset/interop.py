@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -125,7 +124,9 @@ def _tensors(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: put it beside the other file.") from None
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except PermissionError:
+        raise
+    except Exception as error:  # on damaged bytes PyTorch raises nearly anything
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{path} can't be read as tensors and nothing else ({first}): get or save it again."

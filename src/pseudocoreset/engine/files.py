@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pseudocoreset.engine.parse import parse_json
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
@@ -170,7 +171,7 @@ def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, A
             text = (tensors.metadata() or {}).get("pseudocoreset")
             if text is None:
                 raise UserError(f"{path} was not written by pseudocoreset: give {what}.")
-            metadata = json.loads(text)
+            metadata = parse_json(text)
             if not isinstance(metadata, dict):
                 raise ValueError("its metadata is no JSON object")
             if metadata.get("kind") != what and what != ANY:

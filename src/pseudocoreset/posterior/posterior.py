@@ -30,6 +30,8 @@ from pseudocoreset.predictor import Predictor
 FORMATS = (1, 2)
 """1: images with classes. 2: all else, which readers of format 1 refuse."""
 KIND = "a posterior"
+LARGEST_SIDE = 4096
+"""Of images; a file can ask for any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +155,13 @@ class Posterior:
             found.append(predictor.outputs(weights))
             if task is not None:
                 task.advance()
-        return torch.stack(found)
+        outputs = torch.stack(found)
+        if not bool(outputs.isfinite().all()):
+            raise UserError(
+                f"networks of {self.source or 'the posterior'} put out NaN or infinity at these "
+                "inputs: sample it again."
+            )
+        return outputs
 
     def save(self, path: Path | str, half: bool = False) -> None:
         """Write one safetensors file, whole or not at all.
@@ -248,6 +256,7 @@ def _check(posterior: Posterior) -> None:
     assert posterior.likelihood is not None
     classes, outputs = len(posterior.class_names), posterior.likelihood.outputs
     good = len(shape) in (1, 3) and len(posterior.scaling.mean) == shape[0]
+    good = good and all(1 <= side <= LARGEST_SIDE for side in shape[1:])
     good = good and isinstance(posterior.likelihood, Categorical) == bool(classes)
     good = good and (not classes or classes == outputs)
     if posterior.columns:

@@ -1,6 +1,5 @@
 """Time spent on work that may take several runs, and several processes at once."""
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from pseudocoreset.engine.files import lock_file, locked, write_json
+from pseudocoreset.engine.parse import check_shape, read_json
+from pseudocoreset.errors import UserError
 
 
 class TimeSpent:
@@ -59,7 +60,16 @@ class TimeSpent:
         if not self._path.exists():
             before = self._made is not None and self._made.exists()
             return {"seconds": 0.0, "spans": [], "begun": int(before)}
-        return {"spans": [], **json.loads(self._path.read_text(encoding="utf-8"))}
+        try:
+            content = read_json(self._path)
+            check_shape(content, {"seconds": float, "begun": int})
+            content = {"spans": [], **content}
+            check_shape(content["spans"], [[float]], "spans")
+            if any(len(span) != 2 for span in content["spans"]):
+                raise ValueError("its spans are no pairs")
+        except ValueError as error:
+            raise UserError(f"{self._path} is damaged ({error}): delete it.") from None
+        return content
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
