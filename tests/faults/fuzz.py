@@ -96,7 +96,7 @@ def _case(root: Path, world: dict[str, Any], name: str, number: int, seed: int) 
         word.replace("FILE", str(path)).replace("OUT", str(out))
         for word in random.choice(kind.commands)
     ]
-    wrong = _failure(words)
+    wrong = failure_of(words)
     if wrong is not None:
         keep = os.environ.get("FUZZ_KEEP")
         if keep:
@@ -109,8 +109,13 @@ def _case(root: Path, world: dict[str, Any], name: str, number: int, seed: int) 
     shutil.copytree(root / "pristine" / kind.folder.name, kind.folder)
 
 
-def _failure(words: list[str]) -> str | None:
-    """What is wrong with how a command ended; None if nothing is."""
+def failure_of(words: list[str], code: int | None = None) -> str | None:
+    """What is wrong with how a command ended; None if nothing is.
+
+    Args:
+        words: the command
+        code: the exit code that is expected; 0 and 2 are both good by default
+    """
     from pseudocoreset.cli import main as run
 
     out, told = io.StringIO(), io.StringIO()
@@ -119,19 +124,19 @@ def _failure(words: list[str]) -> str | None:
     faulthandler.dump_traceback_later(5 * SECONDS, exit=True)  # stuck where no signal is looked at
     try:
         with redirect_stdout(out), redirect_stderr(told):
-            code = run(words)
+            found = run(words)
     except BaseException:
         return traceback.format_exc()
     finally:
         signal.alarm(0)
         faulthandler.cancel_dump_traceback_later()
     lines = told.getvalue().splitlines()
-    if code not in (0, 2):
-        return f"exit code {code}: {told.getvalue()}"
+    if found not in ((0, 2) if code is None else (code,)):
+        return f"exit code {found}: {told.getvalue()}"
     if any(not line.startswith("pseudocoreset: ") for line in lines):
         return f"not a sentence of ours: {told.getvalue()}"
     refusals = [line for line in lines if not line.startswith("pseudocoreset: warning: ")]
-    if len(refusals) != (code == 2) or any(not line.isprintable() for line in lines):
+    if len(refusals) != (found == 2) or any(not line.isprintable() for line in lines):
         return f"not one sentence: {told.getvalue()!r}"
     if "memory is too small" in told.getvalue():
         return f"more than {ADDRESSES} bytes were asked for"
