@@ -13,7 +13,7 @@ def told(failed):
 
 
 def test_damaged_files_end_in_a_sentence():
-    failed = fuzz("all", 6, 0)
+    failed = fuzz("all", 5, 0)
     assert not failed, told(failed)
 
 
