@@ -371,6 +371,7 @@ def shorten() -> None:
     tiny = named_sampler("tuned", pc.SGHMC(epochs=2, every=1))
     measuring.SAMPLERS = (tiny, tiny)
     few = {"samples": 2, "gamma": 2.0, "max_map_steps": 4, "covariance_steps": 2, "real_batch": 4}
+    few |= {"from_epoch": 1}
     for sections in recipes._shipped().values():
         for values in sections.get("paper", {}).values():
             values.update({name: few[name] for name in few if name in values})

@@ -41,7 +41,7 @@ def mutated(content: bytes, name: str, random: Random, others: list[bytes]) -> b
         if own is not None and random.random() < 0.6:
             try:
                 changed = own(content, random)
-            except (ValueError, zipfile.BadZipFile):  # surrogates, long numbers, no zip
+            except (ArithmeticError, ValueError, zipfile.BadZipFile):  # long numbers, no zip
                 continue
         else:
             changed = of_bytes(content, random, others)
