@@ -22,6 +22,8 @@ from typing import Any
 
 WRITES = ("os.rename", "os.mkdir", "os.truncate", "os.remove", "os.rmdir", "os.chmod")
 PAGE = 4096
+UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
+"""Runs a command that sees mounts of its own, as the root of its own small world."""
 Act = Callable[[str, Path], None]
 
 
@@ -29,13 +31,13 @@ def every_write(fault: str, job: str, step: int = 1) -> int:
     """Let a fault strike at every write of a job, or at every so manieth; how often it did.
 
     Args:
-        fault: kill, full-disk, small-disk or power-loss
+        fault: kill, full-disk, small-disk or power-loss, or several of them
         job: one of `jobs.make_jobs`
         step: from one to the next
     """
     words = [sys.executable, __file__, fault, job, str(step)]
     if fault == "small-disk":
-        words = ["unshare", "--user", "--map-root-user", "--mount", *words]
+        words = [*UNSHARE, *words]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     said = ended.stdout.splitlines()
     if ended.returncode != 0 or len(said) != 1 or not said[0].startswith("done "):
@@ -45,10 +47,9 @@ def every_write(fault: str, job: str, step: int = 1) -> int:
 
 def can_mount() -> bool:
     """Whether a disk of our own can be mounted here."""
-    words = ["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "x", "/mnt"]
-    return (
-        shutil.which("unshare") is not None and subprocess.run(words, check=False).returncode == 0
-    )
+    words = [*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    there = shutil.which(UNSHARE[0]) is not None
+    return there and subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 class Bench:
@@ -266,10 +267,11 @@ def main() -> None:
     faults = {"kill": kills, "full-disk": full_disk, "small-disk": small_disk}
     faults |= {"power-loss": power_loss}
     torch.set_num_threads(1)
-    fault, job, step = faults[sys.argv[1]], sys.argv[2], int((*sys.argv, "1")[3])
+    names, job, step = sys.argv[1].split(","), sys.argv[2], int((*sys.argv, "1")[3])
     with tempfile.TemporaryDirectory() as name:
         os.environ["XDG_CACHE_HOME"] = f"{name}/cache"
-        number = fault(Bench(Path(name), job), step)
+        bench = Bench(Path(name), job)
+        number = sum(faults[fault](bench, step) for fault in names)
     print(f"done {number}")
 
 
