@@ -117,6 +117,7 @@ def failure_of(words: list[str], code: int | None = None) -> str | None:
         code: the exit code that is expected; 0 and 2 are both good by default
     """
     from pseudocoreset.cli import main as run
+    from pseudocoreset.engine.text import printable
 
     out, told = io.StringIO(), io.StringIO()
     before = _peak(reset=True)
@@ -136,7 +137,7 @@ def failure_of(words: list[str], code: int | None = None) -> str | None:
     if any(not line.startswith("pseudocoreset: ") for line in lines):
         return f"not a sentence of ours: {told.getvalue()}"
     refusals = [line for line in lines if not line.startswith("pseudocoreset: warning: ")]
-    if len(refusals) != (found == 2) or any(not line.isprintable() for line in lines):
+    if len(refusals) != (found == 2) or any(line != printable(line, len(line)) for line in lines):
         return f"not one sentence: {told.getvalue()!r}"
     if "memory is too small" in told.getvalue():
         return f"more than {ADDRESSES} bytes were asked for"
