@@ -1,6 +1,6 @@
 """Runs a command as the installed one does, with what `reproduce` has no option for made small."""
 
-from fuzz_world import shorten
+from shortened import shorten
 
 from pseudocoreset.cli import main_of_script
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,24 +23,19 @@ from make_data import (  # noqa: E402
     pixels,
     smooth,
 )
+from shortened import NET, exact_trial, shorten  # noqa: E402
 
 import pseudocoreset as pc  # noqa: E402
 from made_beyond import made_beyond  # noqa: E402
 from made_cells import made  # noqa: E402
-from pseudocoreset import recipes  # noqa: E402
 from pseudocoreset.cli import main  # noqa: E402
 from pseudocoreset.engine.files import write_json  # noqa: E402
 from pseudocoreset.nets import make_net  # noqa: E402
-from pseudocoreset.posterior import named_sampler  # noqa: E402
-from pseudocoreset.reproduce import measure_cell as measuring  # noqa: E402
 from pseudocoreset.reproduce.beyond.stored import write_cell  # noqa: E402
 from pseudocoreset.reproduce.cells import Scope, cells_of  # noqa: E402
-from pseudocoreset.reproduce.exact import measure as trials  # noqa: E402
-from pseudocoreset.reproduce.exact.measure import METHODS  # noqa: E402
 from pseudocoreset.reproduce.exact.problems import PROBLEMS  # noqa: E402
 from pseudocoreset.reproduce.stored import write_measured  # noqa: E402
 
-NET = "convnet:depth=2,width=4"
 PRINT = ["--print-config"]
 SHORT = ["--epochs", "2", "--every", "1", "--quiet"]
 OUT = "OUT"
@@ -349,12 +343,6 @@ def _cells(place: Path) -> Kind:
     return Kind(place, commands)
 
 
-def exact_trial() -> dict[str, Any]:
-    """What a trial of an exact model finds, made up."""
-    distances = {method: {"forward": 1.0, "reverse": 2.0} for method in METHODS}
-    return {"seconds": 1.0, "n": 9, "distances": {"1": distances, "5": distances}}
-
-
 def _work(place: Path, data: str) -> Kind:
     """What `reproduce` keeps beside its results: experts, runs, and the time they took."""
     words = ["reproduce", "table1", "--data", data, "--cells", "fbpc/1", "--num", "1"]
@@ -363,16 +351,3 @@ def _work(place: Path, data: str) -> Kind:
     for figures in [*place.rglob("figures"), *place.rglob("report.html")]:
         shutil.rmtree(figures, ignore_errors=True)
     return Kind(place, [[*words, OUT]])
-
-
-def shorten() -> None:
-    """Make small what `reproduce` has no option for; no trial of minutes is measured anew."""
-    measuring.NET = NET
-    tiny = named_sampler("tuned", pc.SGHMC(epochs=2, every=1))
-    measuring.SAMPLERS = (tiny, tiny)
-    few = {"samples": 2, "gamma": 2.0, "max_map_steps": 4, "covariance_steps": 2, "real_batch": 4}
-    few |= {"from_epoch": 1}
-    for sections in recipes._shipped().values():
-        for values in sections.get("paper", {}).values():
-            values.update({name: few[name] for name in few if name in values})
-    trials.measure_trial = lambda *_: exact_trial()

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from fuzz_world import NET, SHORT, SMALL, make_npz_data, shorten
+from fuzz_world import SHORT, SMALL, make_npz_data
 from safetensors import safe_open
+from shortened import NET, shorten
 
 from pseudocoreset.cli import main
 
@@ -107,9 +108,9 @@ def _content(path: Path) -> Any:
         with safe_open(path, "pt") as tensors:
             metadata = json.loads(tensors.metadata()["pseudocoreset"])
             values = {name: _bits(tensors.get_tensor(name)) for name in tensors.keys()}  # noqa: SIM118
-            return [_lasting(metadata), values]
+            return [lasting(metadata), values]
     if path.suffix == ".json":
-        return _lasting(json.loads(path.read_text()))
+        return lasting(json.loads(path.read_text()))
     if path.suffix == ".jsonl":  # the last line may be cut short, and is written again
         lines = path.read_text().split("\n")
         return [json.loads(line) for line in lines[:-1]]
@@ -125,10 +126,10 @@ def _bits(tensor: torch.Tensor) -> tuple[str, list[int], bytes]:
     return str(tensor.dtype), list(tensor.shape), content.numpy().tobytes()
 
 
-def _lasting(value: Any) -> Any:
+def lasting(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _lasting(each) for name, each in value.items() if name not in PASSING}
-    return [_lasting(each) for each in value] if isinstance(value, list) else value
+        return {name: lasting(each) for name, each in value.items() if name not in PASSING}
+    return [lasting(each) for each in value] if isinstance(value, list) else value
 
 
 def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:

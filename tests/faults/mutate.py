@@ -167,7 +167,7 @@ def of_safetensors(content: bytes, random: Random) -> bytes:
         return _other_tensor(header, body, random.choice(names), random)
     else:
         body = of_bytes(body, random)
-    return _safetensors(header, body)
+    return safetensors(header, body)
 
 
 def _other_tensor(header: dict[str, Any], body: bytes, name: str, random: Random) -> bytes:
@@ -206,10 +206,10 @@ def _other_tensor(header: dict[str, Any], body: bytes, name: str, random: Random
         entry["shape"] = random.choice(shapes)
         if random.random() < 0.3 and end == len(body):
             body, entry["shape"], entry["data_offsets"] = body[:start], [0], [start, start]
-    return _safetensors(header, body)
+    return safetensors(header, body)
 
 
-def _safetensors(header: Any, body: bytes) -> bytes:
+def safetensors(header: Any, body: bytes) -> bytes:
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + body
 

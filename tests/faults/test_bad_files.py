@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from fuzz import failure_of
-from fuzz_world import NET, SHORT, exact_trial, make_npz_data
+from fuzz_world import SHORT, make_npz_data
 from make_data import make_cifar_python, make_folder, make_mnist, small_cifar
-from mutate import _safetensors as safetensors
+from mutate import safetensors
+from shortened import NET, exact_trial
 
 import pseudocoreset as pc
 from made_beyond import made_beyond

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import _lasting as lasting
-from jobs import differences, left, make_jobs
+from jobs import differences, lasting, left, make_jobs
 from make_data import make_tiny_imagenet, smooth
 from test_kills import COMMAND, finish
 
