@@ -18,7 +18,7 @@ from shortened import NET, shorten
 
 from pseudocoreset.cli import main
 
-PASSING = ("duration", "seconds", "begun", "versions", "train_s")
+PASSING = ("duration", "seconds", "spans", "begun", "versions", "train_s")
 """What files tell of time, which no two runs agree on."""
 
 

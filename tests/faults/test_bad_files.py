@@ -176,7 +176,17 @@ def test_trials_that_were_not_measured_so_are_refused(tmp_path, distances):
     ends("reproduce", "exact", "--out", tmp_path, "--list", code=2)
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"seconds": [], "begun": 0}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        "{}",
+        '{"seconds": [], "begun": 0}',
+        '{"seconds": 0, "begun": 0, "spans": [[1]]}',
+        "[" * 100_000,
+    ],
+)
 def test_time_that_is_none_is_refused(world, tmp_path, text):
     (tmp_path / "npz").mkdir()
     (tmp_path / "npz" / "experts-1-epochs-seed0.seconds.json").write_text(text)

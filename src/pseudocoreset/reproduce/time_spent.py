@@ -1,7 +1,7 @@
 """Time spent on work that may take several runs, and several processes at once."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +34,7 @@ class TimeSpent:
     @property
     def whole(self) -> bool:
         """Whether that is all."""
-        return self._read()["begun"] == 0
+        return bool(self._read()["begun"] == 0)
 
     def __enter__(self) -> "TimeSpent":
         with self._locked():
@@ -77,7 +77,7 @@ class TimeSpent:
             yield
 
 
-def _united(spans: Sequence[Sequence[float]]) -> list[list[float]]:
+def _united(spans: list[list[float]]) -> list[list[float]]:
     """Spans of time without what they share, in order."""
     found: list[list[float]] = []
     for begin, end in sorted(spans):
