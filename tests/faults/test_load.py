@@ -143,7 +143,9 @@ def test_two_processes_at_one_job(tmp_path, name):
     finish(job, places[0])
     words = [sys.executable, COMMAND, *job.words(places[1])]
     several = [
-        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
+        )
         for _ in range(2)
     ]
     for process in several:
