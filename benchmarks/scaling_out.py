@@ -93,22 +93,31 @@ def _executor(way: str) -> Iterator[Executor]:
 
 
 def _measured(executor: Executor) -> dict[str, float]:
-    """Seconds: of the first task, of one that does nothing, of one with data, of experts."""
+    """Seconds: of the first task, of one that does nothing, of one with data, of experts.
+
+    CPU seconds are those of this process and of its own children, of which Ray's workers are none.
+    """
     data = torch.zeros(DATA_BYTES, dtype=torch.uint8)
     first = _seconds(lambda: _run(executor, 1, None))
+    cpu = _cpu_seconds()
     empty = _seconds(lambda: _run(executor, TASKS, None)) / TASKS
+    empty_cpu = (_cpu_seconds() - cpu) / TASKS
     began = time.perf_counter()
     put = executor.put(data)
     put_s = time.perf_counter() - began
     with_data = _seconds(lambda: _run(executor, TASKS, put)) / TASKS
     with tempfile.TemporaryDirectory() as folder:
+        cpu = _cpu_seconds()
         experts = _seconds(lambda: _train(executor, Path(folder) / "experts"))
+        experts_cpu = _cpu_seconds() - cpu
     return {
         "first_s": first,
         "task_s": empty,
         "put_s": put_s,
         "task_with_data_s": with_data,
         "experts_s": experts,
+        "task_cpu_s": empty_cpu,
+        "experts_cpu_s": experts_cpu,
     }
 
 
@@ -152,6 +161,10 @@ def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+def _cpu_seconds() -> float:
+    return sum(os.times()[:4])
 
 
 if __name__ == "__main__":
