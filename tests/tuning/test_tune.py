@@ -128,7 +128,8 @@ def test_killed_search_goes_on_to_the_same_end(tmp_path):
     """SIGKILL, for real, at three updates; each start is the same command."""
     words = ["--data", "digits", "--method", "toy_methods:Searched", "--net", "convnet:width=4"]
     words += ["--ipc", "1", "--steps", "8", "--chain-epochs", "10", "--trials", "5"]
-    words += ["--form", "pixels", "--labels", "hard", "--device", "cpu", "--quiet"]
+    words += ["--form", "pixels", "--labels", "hard", "--lr-images", "0.1", "--device", "cpu"]
+    words += ["--quiet"]
     assert main(["tune", *words, "--out", str(tmp_path / "whole")]) == 0
     marker = tmp_path / "marker"
     marker.touch()
