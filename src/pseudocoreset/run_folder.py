@@ -10,13 +10,13 @@ import torch
 import yaml
 
 from pseudocoreset.engine.files import (
+    append_text,
     lock_file,
     locked,
     open_tensors,
     write_json,
     write_tensors,
     write_text,
-    writing,
 )
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.options import LARGEST
@@ -183,9 +183,7 @@ class RunFolder:
         which `restore` drops.
         """
         if self._pending:
-            path = self._metrics_path
-            with writing(path), path.open("a", encoding="utf-8") as file:
-                file.write("\n".join(self._pending) + "\n")
+            append_text(self._metrics_path, "\n".join(self._pending) + "\n")
             self._pending.clear()
         metadata = {"kind": CHECKPOINT, "update": update}
         write_tensors(self._checkpoint_path, state, metadata)

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pseudocoreset.engine.files import lock_file, locked, open_tensors, write_json, write_tensors
+from pseudocoreset.engine.parse import read_json
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
@@ -111,7 +112,7 @@ class ExpertStore:
         path = Path(path)
         index = path / "index.json"
         try:
-            content = json.loads(index.read_text(encoding="utf-8"))
+            content = read_json(index)
             if content["format"] != FORMAT:
                 raise UserError(
                     f"{index} has format {printable(content['format'])} and this version reads "
@@ -127,7 +128,7 @@ class ExpertStore:
             ) from None
         except UserError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{index} can't be read as an expert store's index ({printable(error)}): train the "
                 "experts again into another folder."
