@@ -2,8 +2,8 @@
 
     python tools/render.py
 
-docs/results.md, docs/beyond.md, the tables of docs/methods.md, docs/speed.md, docs/fidelity.md,
-docs/scaling-out.md and README.md, and the pictures and LaTeX tables in results/.
+docs/results.md, docs/beyond.md, the tables of docs/methods.md, docs/tune.md, docs/speed.md,
+docs/fidelity.md, docs/scaling-out.md and README.md, and the pictures and LaTeX tables in results/.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def rendered(root: Path) -> dict[Path, str]:
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}
     texts[beyond] = beyond_page(results, beyond, COMMAND, search_section(results, beyond))
-    names = ("speed", "methods", "fidelity", "scaling-out")
+    names = ("speed", "methods", "fidelity", "scaling-out", "tune")
     filled_pages = [root / "docs" / f"{name}.md" for name in names]
     for path in (*filled_pages, root / "README.md"):
         texts[path] = filled(path.read_text(encoding="utf-8"), blocks)

@@ -269,7 +269,7 @@ def test_cell_of_another_place_or_without_scores_is_refused(results, tmp_path, c
         assert "fbpc-ipc10-paper.json" in capsys.readouterr().err
     one.write_text(json.dumps(content | {"nll_kim": float("nan")}))
     run("table1", "--out", tmp_path / "results", code=2)
-    assert "its nll_kim is nan" in capsys.readouterr().err
+    assert "it holds the number NaN" in capsys.readouterr().err
 
 
 def test_cells_of_other_data_are_refused(results, tmp_path, capsys):

@@ -40,6 +40,7 @@ from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Posterior
 from pseudocoreset.posterior.posterior import KIND as POSTERIOR
 from pseudocoreset.report import read_run, write_report
+from pseudocoreset.report.run_report import listed, mapping
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def run(arguments: Arguments) -> None:
     if prints_figures(arguments):  # before anything can fail to be written
         for evaluation in evaluations:
             _print(evaluation)
-        made_for = contents[0]["coreset"].get("config", {}).get("nets", [])
+        made_for = listed(mapping(contents[0]["coreset"].get("config")).get("nets"))
         if not arguments.has("net") and len(made_for) > 1:
             others = " ".join(f"--net {printable(net)}" for net in made_for)
             print(f"It was made for {len(made_for)} networks; to score it on each: {others}")

@@ -9,6 +9,7 @@ from pseudocoreset.cli.shared import (
     CommonOptions,
     DataOptions,
     NetOptions,
+    ResumeOptions,
     ScaleOptions,
     add_common,
     executor_for,
@@ -43,6 +44,7 @@ def add_shared(parser: Parser) -> None:
     parser.add(DataOptions)
     parser.add(NetOptions)
     parser.add(ExpertOptions)
+    parser.add(ResumeOptions)
     add_common(parser)
 
 
@@ -68,6 +70,7 @@ def run(arguments: Arguments) -> None:
             seed=common.seed,
             device=common.device,
             executor=executor_for(arguments),
+            other_versions=arguments.flag("other_versions"),
             progress=progress_for(arguments),
         )
     if not common.quiet:

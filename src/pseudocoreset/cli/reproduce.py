@@ -7,6 +7,7 @@ from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.cli.shared import (
     CommonOptions,
     DataOptions,
+    ResumeOptions,
     ScaleOptions,
     add_common,
     executor_for,
@@ -50,6 +51,7 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])
     parser.add(ReproduceOptions)
     parser.add(ScaleOptions)
+    parser.add(ResumeOptions)
     add_common(parser)
 
 
@@ -83,8 +85,17 @@ def run(arguments: Arguments) -> None:
         place = folder / scope.label
         progress = progress_for(arguments)
         data = load(arguments)
-        executor = executor_for(arguments)
-        work = Work(data, scope, place, settings, common.seed, common.device, progress, executor)
+        work = Work(
+            data,
+            scope,
+            place,
+            settings,
+            common.seed,
+            common.device,
+            progress,
+            executor_for(arguments),
+            arguments.flag("other_versions"),
+        )
         of_paper = [cell for cell in cells if cell.table != BEYOND]
         for line in measure_missing(of_paper, work, out, own.keep_coresets):
             say(line)

@@ -105,6 +105,13 @@ class ScaleOptions(Options):
     ray: str | None = option(None, "run them on a Ray cluster: auto, or its address")
 
 
+@dataclass(frozen=True)
+class ResumeOptions(Options):
+    """What may go on."""
+
+    other_versions: bool = option(False, "go on with what another device or version began")
+
+
 def add_common(parser: Parser) -> None:
     """The options of every command."""
     parser.add(CommonOptions)

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pseudocoreset.engine.files import lock_file, locked, open_tensors, write_json, write_tensors
+from pseudocoreset.engine.parse import read_json
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
@@ -111,7 +112,7 @@ class ExpertStore:
         path = Path(path)
         index = path / "index.json"
         try:
-            content = json.loads(index.read_text(encoding="utf-8"))
+            content = read_json(index)
             if content["format"] != FORMAT:
                 raise UserError(
                     f"{index} has format {printable(content['format'])} and this version reads "
@@ -127,7 +128,7 @@ class ExpertStore:
             ) from None
         except UserError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{index} can't be read as an expert store's index ({printable(error)}): train the "
                 "experts again into another folder."
@@ -236,6 +237,21 @@ class ExpertStore:
             number: the number of the trajectory
         """
         return self.trajectory_path(number).with_suffix(".json")
+
+    def makers(self) -> list[dict[str, Any]]:
+        """The devices and versions that made the trajectories, each once.
+
+        Trajectories that were made before this was recorded are in none.
+        """
+        found: list[dict[str, Any]] = []
+        for trajectory in self.trajectories:
+            try:
+                made = json.loads(trajectory.with_suffix(".json").read_text(encoding="utf-8"))
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(made, dict) and made not in found:
+                found.append(made)
+        return found
 
     def is_whole(self, number: int) -> bool:
         """Whether trajectory `number` is there and can be read; another store's is refused.

@@ -11,6 +11,7 @@ from pseudocoreset.data import Data
 from pseudocoreset.engine.device import DeviceLike
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import ProgressLike, Task, progress_of
+from pseudocoreset.engine.versions import refuse_other
 from pseudocoreset.errors import UserError, require_type
 from pseudocoreset.experts.elsewhere import train_elsewhere
 from pseudocoreset.experts.lane import Lane, left_out
@@ -64,6 +65,7 @@ def train_experts(
     seed: int = 0,
     device: DeviceLike = "auto",
     executor: Executor | None = None,
+    other_versions: bool = False,
     progress: ProgressLike = True,
 ) -> ExpertStore:
     """Train networks on `data` and store their trajectories in the folder `out`.
@@ -86,6 +88,7 @@ def train_experts(
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
         executor: where experts are trained, such as `pc.ProcessExecutor(4)`; default: here
+        other_versions: add experts to those of another device or version
         progress: whether to show a progress bar
     """
     named = {
@@ -108,6 +111,9 @@ def train_experts(
     missing = [number for number in range(options.num) if not store.is_whole(number)]
     if not missing:
         return store
+    if not other_versions:
+        for made in store.makers():
+            refuse_other(made, place, store.path)
     total, done = options.num * options.epochs, (options.num - len(missing)) * options.epochs
     bar = progress_of(progress).task("experts", total, done)
     with bar as task, store.claims(missing) as claims:

@@ -11,7 +11,7 @@ from pseudocoreset.engine.device import DeviceLike
 from pseudocoreset.engine.progress import SILENT_TASK, ProgressLike, Task, progress_of
 from pseudocoreset.engine.text import printable
 from pseudocoreset.engine.versions import versions
-from pseudocoreset.errors import UserError, require_type
+from pseudocoreset.errors import DivergedError, UserError, require_type
 from pseudocoreset.nets import Net, NetLike, Weights
 from pseudocoreset.posterior.lane import Chains, Lane
 from pseudocoreset.posterior.posterior import Posterior
@@ -233,7 +233,7 @@ def _side_by_side(
         for (lane, (seed, number)), chain in zip(busy, chains, strict=True):
             weights = lane.weights()
             if not isfinite(chain.loss_trace[-1]) or not bool(weights.params.isfinite().all()):
-                raise UserError(
+                raise DivergedError(
                     f"the chain {number} of {sampler_name(sampler)} with seed {seed} diverged (its "
                     f"loss or a weight is not finite): lower `step` ({sampler.step}), or `prior` "
                     f"({sampler.prior}) or `temperature` ({lane.temperature:.3g}) where it is "

@@ -66,6 +66,8 @@ class Work:
     progress: Progress
     executor: Executor | None = None
     """What runs parts that are independent; None: this process."""
+    other_versions: bool = False
+    """Whether to go on with what another device or version began."""
 
     def in_a_task(self) -> "Work":
         """The same for a cell that is itself a task."""
@@ -162,6 +164,7 @@ def experts_for(cell: Cell, work: Work) -> tuple[ExpertStore, TimeSpent]:
             seed=work.seed,
             device=work.device,
             executor=work.executor,
+            other_versions=work.other_versions,
             progress=work.progress,
         )
     return store.first(work.options.num), watch
@@ -193,6 +196,7 @@ def _distilled(
             out=folder,
             seed=seed,
             device=work.device,
+            other_versions=work.other_versions,
             progress=work.progress,
         )
     except OtherRunError as error:

@@ -1,6 +1,6 @@
 """Measuring: trials of each problem, stored one after another in one JSON file a problem."""
 
-import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.parse import Shape, check_shape, read_json
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
@@ -34,6 +35,10 @@ METHODS = {
     "fbpc-moments": "FBPC, exact moments",
     "fbpc": "FBPC, as in the paper",
 }
+TRIAL: Shape = {"seed": int, "n": int, "distances": dict}
+DISTANCES: Shape = {"forward": float, "reverse": float}
+"""What is shown of a trial; logistic regression has more."""
+LIKE_A_SIZE = re.compile(r"[1-9]\d{0,8}", re.ASCII).fullmatch
 
 
 @dataclass(frozen=True)
@@ -75,12 +80,26 @@ def stored(out: Path, name: str) -> dict[str, Any]:
     if not path.exists():
         return {"format": FORMAT, "problem": name, "trials": []}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT or not isinstance(content["trials"], list):
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is damaged: delete it to measure again.") from None
+        content = read_json(path)
+        check_shape(content, {"format": int, "trials": [TRIAL]})
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']}, not {FORMAT}")
+        _check_distances([trial["distances"] for trial in content["trials"]])
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): delete it to measure again.") from None
     return dict(content)
+
+
+def _check_distances(trials: list[dict[str, Any]]) -> None:
+    """Raise ValueError where trials do not all have the same sizes, methods and distances."""
+    for distances in trials:
+        sizes = trials[0].keys()
+        if not sizes or distances.keys() != sizes or not all(map(LIKE_A_SIZE, sizes)):
+            raise ValueError("its trials are of other sizes")
+        check_shape(distances, dict.fromkeys(sizes, dict.fromkeys(METHODS, DISTANCES)))
+        found = [of_size[method] for of_size in distances.values() for method in METHODS]
+        for each in found:
+            check_shape(each, dict.fromkeys({**found[0], **each}, float))
 
 
 def measure_exact(
