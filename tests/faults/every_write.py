@@ -57,7 +57,9 @@ class Bench:
 
     def __init__(self, root: Path, name: str) -> None:
         from jobs import differences, left, make_jobs
+        from shortened import shorten
 
+        shorten()
         self.root, self.differences, self.left = root, differences, left
         self.job = make_jobs(root / "made")[name]
         place = self.place("whole")

@@ -14,7 +14,7 @@ import torch
 import yaml
 from fuzz_world import SHORT, SMALL, make_npz_data
 from safetensors import safe_open
-from shortened import NET, shorten
+from shortened import NET
 
 from pseudocoreset.cli import main
 
@@ -43,7 +43,6 @@ def make_jobs(root: Path, data: str | None = None, larger: int = 1) -> dict[str,
         data: a spec; default: a few images, made up
         larger: how many times as long jobs take
     """
-    shorten()
     if data is None:
         make_npz_data(root / "data.npz")
         data = f"npz:{root / 'data.npz'}"

@@ -1,4 +1,4 @@
-"""`reproduce` made small where it has no option for it."""
+"""`reproduce` made small where it has no option for it; in processes of their own only."""
 
 from typing import Any
 
