@@ -1,11 +1,9 @@
 """Experts that other processes train are those that are trained here, file for file."""
 
 import json
-import os
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import active_children
 
 import own_code
 import pytest
@@ -15,7 +13,7 @@ from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertOptions, train_experts
 from pseudocoreset.experts import elsewhere as elsewhere_module
-from pseudocoreset.scale import ProcessExecutor, SerialExecutor
+from pseudocoreset.scale import ProcessExecutor, SerialExecutor, processes
 
 NET = "convnet:depth=2,width=8"
 FEW = ExpertOptions(num=3, epochs=2, lr=0.1, batch=20)
@@ -95,21 +93,24 @@ def test_progress_is_one_bar(data, tmp_path):
     assert progress.steps == 6
 
 
-class KillsOnce(Recorded):
-    """Progress that kills a worker when the first step is done."""
-
-    killed = None
-
-    def advance(self, **_):
-        if self.killed is None:
-            self.killed = active_children()[0]
-            os.kill(self.killed.pid, signal.SIGKILL)
-
-
-def test_store_is_the_same_though_a_worker_is_killed(data, tmp_path):
+def test_store_is_the_same_though_a_worker_is_killed(data, tmp_path, monkeypatch):
+    """The second one that is begun; its expert is trained by another."""
     here = trained(data, tmp_path / "here")
-    progress, out = KillsOnce(), tmp_path / "there"
-    executor = ProcessExecutor(2)
-    there = train_experts(data, NET, out, FEW, device="cpu", executor=executor, progress=progress)
-    assert progress.killed.exitcode == -signal.SIGKILL
+    begun, begin = [], processes._Job.begin
+
+    def begin_and_kill(*given):
+        begun.append(begin(*given))
+        if len(begun) == 2:
+            begun[1].process.kill()
+        return begun[-1]
+
+    monkeypatch.setattr(processes._Job, "begin", begin_and_kill)
+    there = trained(data, tmp_path / "there", ProcessExecutor(2))
+    assert begun[1].process.exitcode == -signal.SIGKILL
+    assert sorted(job.task.name for job in begun) == [
+        "expert 0",
+        "expert 1",
+        "expert 1",
+        "expert 2",
+    ]
     assert contents(there) == contents(here)
