@@ -22,7 +22,7 @@ from pseudocoreset.reproduce.beyond.tables import pair
 from pseudocoreset.reproduce.cells import BEYOND, SIZES, TITLES, Cell, Scope, cell_with
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
-from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures, picture_path
+from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
@@ -38,7 +38,7 @@ def main() -> None:
     for scope in scopes(ROOT / "results"):
         for line in draw_pictures(ROOT / "results", scope):
             print(line)
-        draw_chart(ROOT / "results", scope)
+        draw_charts(ROOT / "results", scope)
     for scope in beyond_scopes(ROOT / "results"):
         for line in draw_beyond(ROOT / "results", scope):
             print(line)

@@ -326,7 +326,7 @@ def test_list_says_what_is_measured_and_how_long_it_took(results, tmp_path, caps
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["table2"], "table2"),
+        (["table3"], "table3"),
         (["table1", "--recipe", "nosuch"], "--recipe"),
         (["table1", "--seeds", "0"], "--seeds"),
         (["table1", "--holdout", "-5"], "--holdout"),

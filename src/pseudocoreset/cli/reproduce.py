@@ -1,6 +1,6 @@
 """`reproduce`: measure the paper's tables, cell by cell, and render them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pseudocoreset.cli.arguments import Arguments, Parser
@@ -11,13 +11,23 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.measure import measure_beyond
 from pseudocoreset.reproduce.beyond.page import beyond_table_text, render_beyond
-from pseudocoreset.reproduce.cells import BEYOND, EXACT, PICTURES, Scope, chosen_cells, chosen_names
+from pseudocoreset.reproduce.cells import (
+    BEYOND,
+    EXACT,
+    LOGITS,
+    NAMES,
+    OF_PAPER,
+    PICTURES,
+    Scope,
+    chosen_cells,
+    chosen_names,
+)
 from pseudocoreset.reproduce.exact.measure import measure_exact
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
-from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures
+from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
 from pseudocoreset.reproduce.run import listing, measure_missing
 
 
@@ -34,9 +44,7 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
-    parser.positional(
-        "names", "table1, dsa, pictures, beyond, exact; default: the first three", "*"
-    )
+    parser.positional("names", f"{', '.join(NAMES)}; default: {', '.join(OF_PAPER)}", "*")
     parser.add(_Options)
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])
     parser.add(ReproduceOptions)
@@ -73,6 +81,7 @@ def run(arguments: Arguments) -> None:
         place = folder / scope.label
         progress = progress_for(arguments)
         work = Work(load(arguments), scope, place, settings, common.seed, common.device, progress)
+        work = replace(work, results=out)
         of_paper = [cell for cell in cells if cell.table != BEYOND]
         for line in measure_missing(of_paper, work, out, own.keep_coresets):
             say(line)
@@ -84,7 +93,7 @@ def run(arguments: Arguments) -> None:
         for line in draw_pictures(out, scope):
             say(line)
     for of_results in scopes(out):
-        draw_chart(out, of_results)
+        draw_charts(out, of_results)
     for path, text in rendered(out).items():
         write_text(path, text)
         say(f"{path}: written")
@@ -95,7 +104,7 @@ def run(arguments: Arguments) -> None:
     for name in names:
         if name == BEYOND:
             say(f"\n{beyond_table_text(out, scope)}")
-        elif name != PICTURES:
+        elif name not in (PICTURES, LOGITS):
             say(f"\n{markdown_of(name, out, scope)}")
 
 

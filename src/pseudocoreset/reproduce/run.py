@@ -11,10 +11,13 @@ from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.cells import (
     BEYOND,
+    COST,
     EXACT,
+    LOGITS,
     NAMES,
     PICTURES,
     SIZES,
+    TABLE2,
     Cell,
     Scope,
     beyond_cells,
@@ -39,6 +42,13 @@ from pseudocoreset.reproduce.tables import (
     time_words,
     unlike_recipe,
 )
+
+LARGEST_SHIPPED = 10**7
+"""Bytes of a coreset that is stored with the results without being asked for."""
+NOTHING_OF_ITS_OWN = {
+    LOGITS: "drawn of the cells fbpc@*/10/* of norms",
+    COST: "written of benchmark.json, which benchmarks/speed.py measures",
+}
 
 
 def measure_missing(
@@ -99,7 +109,9 @@ def _refuse_other_data(path: Path, measured: Measured, work: Work) -> None:
 def _keep(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path, all_methods: bool) -> None:
     """Ship the coreset of FBPC, or of all methods that make one; the tuned one if there is one."""
     wanted = cell.method == "fbpc" or (all_methods and cell.recipe is not None)
-    if not wanted or not cell.dsa or scope.holdout:
+    if not wanted or cell.table not in ("table1", TABLE2) or scope.holdout:
+        return
+    if coreset.stored_bytes > LARGEST_SHIPPED and not all_methods:
         return
     if cell.recipe == "paper" and replace(cell, recipe="tuned").path(out, scope).exists():
         return
@@ -123,6 +135,9 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         lines.append(f"{name}: {NAMES[name]}, on {scope.label}")
         if name == PICTURES:
             lines.append(f"  {_pictures_line(out, scope)}")
+            continue
+        if name in (LOGITS, COST):
+            lines.append("  " + NOTHING_OF_ITS_OWN[name])
             continue
         if name == EXACT:
             done = [f"{each}: {len(stored(out, each)['trials'])} trials" for each in PROBLEMS]

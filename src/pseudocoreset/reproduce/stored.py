@@ -1,7 +1,7 @@
 """Measured cells on disk: one JSON file each, read back with a word on what is wrong with it."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Measured:
 def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any]]:
     """Settings of a cell that its recipe of today has otherwise: its own, and the recipe's."""
     cell, content = measured.cell, measured.content
-    if cell.ipc is None or cell.recipe is None:
+    if cell.ipc is None or cell.recipe is None or content["experts"] is None:
         return {}
     config = with_names_of_today(content["coreset"]["config"])
     settings = CellSettings.of(cell, data)
@@ -63,7 +63,7 @@ def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any
 
 def write_measured(path: Path, measured: Measured) -> None:
     """Store a cell, whole or not at all."""
-    write_json(path, {"format": FORMAT, "cell": asdict(measured.cell), **measured.content})
+    write_json(path, {"format": FORMAT, "cell": measured.cell.as_json(), **measured.content})
 
 
 def read_measured(path: Path, cell: Cell) -> Measured:
@@ -87,7 +87,7 @@ def _check(content: Any, cell: Cell) -> None:
         raise TypeError("it is no JSON object")
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']}, not {FORMAT}")
-    if content["cell"] != asdict(cell):
+    if content["cell"] != cell.as_json():
         raise ValueError(f"it holds {content['cell']}")
     for scores in (content, content["by_paper"]):
         for key in SCORE_KEYS:

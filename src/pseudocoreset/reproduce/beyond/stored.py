@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -70,7 +70,7 @@ class BeyondCell:
 
 def write_cell(path: Path, found: BeyondCell) -> None:
     """Store a cell, whole or not at all."""
-    write_json(path, {"format": FORMAT, "cell": asdict(found.cell), **found.content})
+    write_json(path, {"format": FORMAT, "cell": found.cell.as_json(), **found.content})
 
 
 def read_cell(path: Path, cell: Cell) -> BeyondCell:
@@ -90,7 +90,7 @@ def read_cell(path: Path, cell: Cell) -> BeyondCell:
 def _check(content: Any, cell: Cell) -> None:
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']}, not {FORMAT}")
-    if content["cell"] != asdict(cell):
+    if content["cell"] != cell.as_json():
         raise ValueError(f"it holds {content['cell']}")
     numbers = {"experts_s": content["experts_s"]}
     for each in content["coresets"]:
