@@ -88,7 +88,7 @@ def test_every_cell_stores_what_made_it(results):
     assert (content["experts"]["num"], content["experts"]["epochs"]) == (1, 2)
     assert content["coreset"]["config"]["steps"] == 1
     assert content["protocol"]["prior"] == TINY.prior
-    assert content["by_paper"].keys() == {*SCORE_KEYS, "seeds", "protocol"}
+    assert content["by_paper"].keys() == {*SCORE_KEYS, "seeds", "protocol", "pooled"}
     assert content["by_paper"]["protocol"]["prior"] != TINY.prior
     assert {"code", "torch"} <= content["versions"].keys()
     assert content["by_paper"]["nll"] != content["nll"]

@@ -130,11 +130,11 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     evaluation, by_paper = (
         _evaluated(cell, made.coresets, work, sampler) for sampler in samplers_of(cell)
     )
-    scores = by_paper.as_json()
-    content = evaluation.as_json()
-    pooled = content.pop("pooled")
-    if len(made.coresets) == 1:  # samples of different coresets are no one posterior
-        content["pooled"] = {k: v for k, v in pooled.items() if isinstance(v, float)}
+    content, scores = evaluation.as_json(), by_paper.as_json()
+    for found in (content, scores):
+        pooled = found.pop("pooled")
+        if len(made.coresets) == 1:  # samples of different coresets are no one posterior
+            found["pooled"] = {k: v for k, v in pooled.items() if isinstance(v, float)}
     if cell in logits_cells(cell.recipe or "", work.data.name):
         content["outputs"] = outputs_at_one_image(
             made.coresets[0],
@@ -151,7 +151,7 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     evaluate_s = time.perf_counter() - began
     for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here
         del signs["loss_trace"]
-    kept = (*SCORE_KEYS, "seeds", "protocol", "corruptions")
+    kept = (*SCORE_KEYS, "seeds", "protocol", "pooled", "corruptions")
     content |= {
         "by_paper": {name: scores[name] for name in kept if name in scores},
         "fingerprints": [coreset.fingerprint for coreset in made.coresets],

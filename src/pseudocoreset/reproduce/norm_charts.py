@@ -30,6 +30,7 @@ def norms_chart(bars: list[tuple[str, str, float, float | None]]) -> Drawing:
     figure = new_figure(6.5, 3.0)
     axes = figure.add_axes((0.09, 0.12, 0.9, 0.76))
     dress(axes, y="accuracy %")
+    axes.yaxis.set_label_coords(-0.06, 0.5)
     width = 0.8 / len(FOUR_NORMS)
     for number, net in enumerate(FOUR_NORMS):
         chosen = [bar for bar in bars if bar[1] == net]
@@ -70,6 +71,7 @@ def logits_chart(outputs: dict[str, Any]) -> Drawing:
     shown.set_title(first["class"], color=INK, fontsize=8)
     axes = figure.add_axes((0.29, 0.27, 0.7, 0.58))
     dress(axes, y="output")
+    axes.yaxis.set_label_coords(-0.06, 0.5)
     width = 0.8 / len(outputs)
     for number, net in enumerate(net for net in FOUR_NORMS if net in outputs):
         found = outputs[net]

@@ -36,7 +36,8 @@ class Measured:
     @property
     def by_paper(self) -> "Measured":
         """The same cell as scored by the paper's own protocol."""
-        return replace(self, content={**self.content, **self.content["by_paper"]})
+        of_paper = {"pooled": None, **self.content["by_paper"]}
+        return replace(self, content={**self.content, **of_paper})
 
     @property
     def seeds(self) -> int:
