@@ -26,6 +26,7 @@ from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
+from rest_goals import rest_goals_table
 from search_page import search_section
 from speed_page import filled, tables
 
@@ -68,8 +69,9 @@ def repository_page(results: Path, page: Path) -> str:
     goals = {}
     for scope in scopes(results):
         table = goals_table(measured_cells(results, scope, "table1"), scope)
-        if table is not None:
-            goals[scope] = table.markdown()
+        found = [each for each in (table, rest_goals_table(results, scope)) if each is not None]
+        if found:
+            goals[scope] = "\n".join(each.markdown() for each in found)
     opening, closing = (_text_of(results / name) for name in ("summary.md", "notes.md"))
     return results_page(
         results, page, writer=COMMAND, opening=opening, closing=closing, goals=goals

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 
 from pseudocoreset import SGHMC, Pseudocoreset, evaluate, load_data, recipes, sample
 from pseudocoreset.cli import main
+from pseudocoreset.engine.progress import SILENT
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.posterior import named_sampler
 from pseudocoreset.reproduce import measure_cell as measuring
-from pseudocoreset.reproduce.cells import FOUR_NORMS, Scope, cells_of
+from pseudocoreset.reproduce.cells import FOUR_NORMS, Cell, Scope, cells_of
 from pseudocoreset.reproduce.pictures import logits_path, norms_path
 from pseudocoreset.reproduce.shipped import shipped_path
 
@@ -142,6 +144,23 @@ def test_shipped_coreset_is_scored_on_other_networks(results, tmp_path):
     row = line_of(page[page.index("### Across") :], "10", "made for ConvNet", "paper")
     assert f"{100 * other['accuracy']:.1f} ± " in row.split("|")[7]
     assert "the shipped coreset" in row
+
+
+def test_shipped_coreset_of_another_recipe_network_or_holdout_is_not_taken(results):
+    work = measuring.Work(
+        load_data("digits"), SCOPE, results, measuring.ReproduceOptions(), 0, "cpu", SILENT, results
+    )
+    cell = Cell("norms", "fbpc", 10, "paper", on="layer")
+    assert measuring.shipped_for(cell, work) is not None
+    for other in (
+        replace(cell, recipe="tuned"),
+        replace(cell, made_for=FOUR_NORMS),
+        replace(cell, ipc=1),
+        replace(cell, table="table2"),
+    ):
+        assert measuring.shipped_for(other, work) is None
+    assert measuring.shipped_for(cell, replace(work, scope=Scope("digits", 100))) is None
+    assert measuring.shipped_for(cell, replace(work, results=None)) is None
 
 
 def test_one_coreset_is_made_for_several_networks(results, tmp_path):

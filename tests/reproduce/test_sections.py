@@ -1,10 +1,13 @@
 """What the page says of the rest of the paper, of cells made by hand."""
 
+import base64
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from made_cells import made
 from pseudocoreset import UserError
@@ -24,6 +27,7 @@ from pseudocoreset.reproduce.cost import cost_markdown, measured_costs
 from pseudocoreset.reproduce.page import latex_tables, results_page
 from pseudocoreset.reproduce.sections import claim_sentences, sections
 from pseudocoreset.reproduce.stored import read_measured, write_measured
+from rest_goals import rest_goals_table
 
 ROOT = Path(__file__).parent.parent.parent
 CIFAR10, CIFAR100 = Scope("cifar10"), Scope("cifar100")
@@ -178,6 +182,41 @@ def corrupted(method: str, losses: dict[int, float]):
     return measured
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda c: c.pop("corruptions"),
+        lambda c: c["corruptions"]["each"].pop(),
+        lambda c: c["corruptions"]["mean"].pop("ece"),
+        lambda c: c["corruptions"]["each"].append(3),
+        lambda c: c["corruptions"].update(by_corruption=[]),
+        lambda c: c["by_paper"].update(corruptions={}),
+        lambda c: c.update(pooled={"accuracy": None, "nll": 1.0}),
+        lambda c: c.update(pooled=[]),
+        lambda c: c.update(outputs={}),
+        lambda c: c["outputs"].update(png="AAAA"),
+        lambda c: c["outputs"].update(mean=[1.0]),
+        lambda c: c["outputs"].update(classes=[1, 2]),
+    ],
+)
+def test_damaged_parts_of_a_cell_are_refused_by_its_path(tmp_path, damage):
+    measured = corrupted("fbpc", {1: 0.0, 2: 1.0})
+    png = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(png, "png")
+    text = base64.b64encode(png.getvalue()).decode()
+    outputs = {"class": "b", "classes": ["a", "b"], "mean": [0.0, 1.0], "std": [0.1, 0.2]}
+    measured.content["outputs"] = {**outputs, "png": text}
+    measured.content["by_paper"]["corruptions"] = dict(measured.content["corruptions"])
+    path = measured.cell.path(tmp_path, CIFAR10)
+    write_measured(path, measured)
+    assert read_measured(path, measured.cell) == measured
+    damage(measured.content)
+    write_measured(path, measured)
+    with pytest.raises(UserError, match="delete it to have it measured again") as error:
+        read_measured(path, measured.cell)
+    assert str(path) in str(error.value)
+
+
 def test_severity_that_fits_the_papers_figures_is_named(tmp_path):
     fbpc = corrupted("fbpc", {1: -8.0, 2: -3.0, 3: 0.5, 4: 4.0, 5: 9.0})
     away = distances(fbpc, CIFAR10)
@@ -201,6 +240,23 @@ def test_papers_mean_is_over_the_corruptions_that_there_are():
     two = papers(cell, CIFAR10, ["brightness", "snow"])
     assert two["mean"] == pytest.approx(((48.9 + 47.1) / 2, (21.5 + 24.4) / 2))
     assert two.keys() == {"brightness", "snow", "mean"}
+
+
+def test_goals_are_of_the_measured_cells(tmp_path):
+    assert rest_goals_table(tmp_path, CIFAR100) is None
+    best = made(Cell("table2", "fbpc-isotropic", 10, "best"), 45.0, 2.2)
+    best.content["pooled"] = {"accuracy": 0.465, "nll": 2.0}
+    stored(tmp_path, CIFAR100, made(Cell("table2", "fbpc", 1, "paper"), 22.5, 3.5), best)
+    text = rest_goals_table(tmp_path, CIFAR100).markdown()
+    assert line_of(text, "FBPC, 1 a class").endswith("| 22 / 3.60 | 22.50 / 3.50 | met |")
+    short = "| 47 | 46.50 / 2.00 | 0.50 short |"
+    assert line_of(text, "`best`, 10 stored a class, chains pooled").endswith(short)
+    assert len(text.splitlines()) == 4
+    stored(tmp_path, CIFAR10, corrupted("fbpc", {1: 0.0}))
+    text = rest_goals_table(tmp_path, CIFAR10).markdown()
+    lost = "45.8, degradation 23.7 %"
+    assert line_of(text, "FBPC on corrupted images").endswith(f"| {lost} | missed |")
+    assert rest_goals_table(tmp_path, Scope("cifar100", 5000)) is None
 
 
 def test_readings_of_the_protocol_stand_beside_the_paper(tmp_path):

@@ -1,6 +1,6 @@
 """`reproduce`: measure the paper's tables, cell by cell, and render them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pseudocoreset.cli.arguments import Arguments, Parser
@@ -86,7 +86,6 @@ def run(arguments: Arguments) -> None:
         place = folder / scope.label
         progress = progress_for(arguments)
         work = Work(load(arguments), scope, place, settings, common.seed, common.device, progress)
-        work = replace(work, results=out)
         of_paper = [cell for cell in cells if cell.table != BEYOND]
         for line in measure_missing(of_paper, work, out, own.keep_coresets):
             say(line)

@@ -60,6 +60,7 @@ def measure_missing(
             f"`data` {work.data.name} can't be reproduced: the tables are of images with classes.",
             "data",
         )
+    work = replace(work, results=out)
     missing = [cell for cell in cells if not cell.path(out, work.scope).exists()]
     refuse_too_few_epochs(missing, work)
     for cell in cells:

@@ -10,6 +10,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
+from pseudocoreset.reproduce.checks import check_more
 from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.settings import CellSettings
 from pseudocoreset.run_folder import with_names_of_today
@@ -72,6 +73,7 @@ def read_measured(path: Path, cell: Cell) -> Measured:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         _check(content, cell)
+        check_more(content, cell)
     except UserError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
