@@ -93,6 +93,7 @@ def test_table2_has_the_papers_figures_but_not_beside_our_best(tmp_path):
     page = results_page(tmp_path, tmp_path / "results.md")
     assert "## cifar100, scored on the test images" in page
     assert "Table 1" not in page
+    assert page.count("### How posteriors were sampled") == 1
     command = "reproduce table2 --data cifar100:DIR --out elsewhere --recipe best --num 20"
     assert command in page
     assert tmp_path / "table2" / "cifar100.tex" in latex_tables(tmp_path)

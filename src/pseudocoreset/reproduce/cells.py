@@ -134,6 +134,11 @@ class Cell:
         return f"{self.method}{made_for}/{self.ipc or 'all'}{on}"
 
     @property
+    def keeps_outputs(self) -> bool:
+        """Whether it keeps its networks' outputs at one image: FBPC made for four norms."""
+        return (self.table, self.method, self.made_for) == (NORMS, "fbpc", FOUR_NORMS)
+
+    @property
     def coreset_name(self) -> str:
         """What is made for it is called, whatever it is scored on."""
         size = f"-ipc{self.ipc}" if self.ipc else ""
@@ -234,14 +239,8 @@ def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
         return []
     recipe = recipe or ("tuned" if name in (*FROM_TABLE1, LOGITS) else "paper")
     if name == LOGITS:
-        return logits_cells(recipe, data)
+        return [cell for cell in cells_of(NORMS, recipe, data) if cell.keeps_outputs]
     return pictured_cells(recipe, data) if name == PICTURES else cells_of(name, recipe, data)
-
-
-def logits_cells(recipe: str, data: str) -> list[Cell]:
-    """The cells of `norms` that keep their networks' outputs at one image."""
-    found = cells_of(NORMS, recipe, data)
-    return [cell for cell in found if cell.method == "fbpc" and cell.made_for == FOUR_NORMS]
 
 
 def chosen_names(names: Sequence[str]) -> list[str]:

@@ -27,7 +27,6 @@ from pseudocoreset.reproduce.cells import (
     PROTOCOL,
     Cell,
     Scope,
-    logits_cells,
 )
 from pseudocoreset.reproduce.one_image import outputs_at_one_image
 from pseudocoreset.reproduce.settings import CellSettings
@@ -135,19 +134,8 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
         pooled = found.pop("pooled")
         if len(made.coresets) == 1:  # samples of different coresets are no one posterior
             found["pooled"] = {k: v for k, v in pooled.items() if isinstance(v, float)}
-    if cell in logits_cells(cell.recipe or "", work.data.name):
-        content["outputs"] = outputs_at_one_image(
-            made.coresets[0],
-            sample(
-                made.coresets[0],
-                samplers_of(cell)[0],
-                chains=1,
-                net=spec_of(cell.on),
-                seed=work.seed,
-                device=work.device,
-                progress=work.progress,
-            ),
-        )
+    if cell.keeps_outputs:
+        content["outputs"] = _outputs(cell, made.coresets[0], work)
     evaluate_s = time.perf_counter() - began
     for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here
         del signs["loss_trace"]
@@ -306,6 +294,20 @@ def _evaluated(
         seeds=[scores for evaluation in found for scores in evaluation.seeds],
         samplers=[signs for evaluation in found for signs in evaluation.samplers],
     )
+
+
+def _outputs(cell: Cell, coreset: Pseudocoreset, work: Work) -> dict[str, Any]:
+    """What one chain's networks put out at one image of the coreset."""
+    posterior = sample(
+        coreset,
+        samplers_of(cell)[0],
+        chains=1,
+        net=spec_of(cell.on),
+        seed=work.seed,
+        device=work.device,
+        progress=work.progress,
+    )
+    return outputs_at_one_image(coreset, posterior)
 
 
 def described(experts: ExpertStore) -> dict[str, Any]:

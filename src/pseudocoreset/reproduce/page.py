@@ -8,7 +8,7 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import COST, FULL, SIZES, TABLES, Scope
+from pseudocoreset.reproduce.cells import COST, FULL, SIZES, TABLE2, TABLES, Scope
 from pseudocoreset.reproduce.commands import commands_for
 from pseudocoreset.reproduce.cost import cost_markdown
 from pseudocoreset.reproduce.pictures import chart_path, logits_path, norms_path, picture_path
@@ -147,8 +147,11 @@ def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]
     parts = [f"## {scope.data}{size}, scored on {on}\n"]
     if goals:
         parts += ["### Goals that were set beforehand\n", goals]
+    of_table2 = measured_cells(out, scope, TABLE2)
     if not rest or any(found.values()):
         parts += _first_tables(out, scope, results, found)
+    elif of_table2:
+        parts += _protocol_parts(list(of_table2.values()))
     parts += [*rest, *_more_pictures(out, scope, results)]
     if scope == Scope(paper.DATA) and cost_markdown(out):
         parts += ["### Cost\n", cost_markdown(out)]
