@@ -51,7 +51,6 @@ def run_script(
     script: str,
     *arguments: str,
     environment: Mapping[str, str] | None = None,
-    longest_s: float | None = LONGEST_S,
 ) -> dict[str, Any]:
     """What a script, run as a process of its own, printed last, as JSON; or why it `failed`."""
     try:
@@ -60,11 +59,11 @@ def run_script(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=longest_s,
+            timeout=LONGEST_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"failed": f"not done after {longest_s} s"}
+        return {"failed": f"not done after {LONGEST_S} s"}
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])
     lines = done.stderr.strip().splitlines() or ["it said nothing"]

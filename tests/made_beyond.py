@@ -51,7 +51,7 @@ def made_beyond(
         "methods": ["fbpc-isotropic"],
         "recipe": "best",
         "changes": {},
-        "experts": {"num": 20, "epochs": 30},
+        "experts": {"num": 20, "epochs": 30, "fingerprint": "f"},
         "experts_s": 120.0,
         "experts_whole": True,
         "coresets": entries,

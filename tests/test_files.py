@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from errno import ENOSPC
 from pathlib import Path
@@ -13,12 +14,14 @@ from safetensors.torch import save_file
 
 from pseudocoreset.engine.files import (
     LEFT_BEHIND_S,
+    append_text,
     lock_file,
     open_tensors,
     whole_file,
     write_json,
     write_tensors,
 )
+from pseudocoreset.engine.parse import Shape, check_shape, parse_json
 from pseudocoreset.errors import UserError
 
 
@@ -64,6 +67,83 @@ def test_full_disk_is_refused_and_leaves_the_old_file(tmp_path: Path, error: Exc
         write_then_raise(target, error)
     assert target.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced and what is moved, in that order."""
+    calls: list[str] = []
+    sync, move = os.fsync, os.replace
+
+    def fsync(handle: int) -> None:
+        calls.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name}")
+        sync(handle)
+
+    def replace(source: object, target: Path) -> None:
+        calls.append(f"move to {target.name}")
+        move(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    return calls
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_file_is_synced_before_it_is_moved_and_its_folders_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = recorded(monkeypatch)
+    write_json(tmp_path / "new" / "folder" / "a.json", 1)
+    part = calls[2].removeprefix("sync ")
+    assert part.startswith(".a.json.")
+    made = [f"sync {tmp_path.name}", "sync new"]
+    assert calls == [*made, f"sync {part}", "move to a.json", "sync folder"]
+
+
+def test_text_that_can_not_be_appended_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(ENOSPC, "No space left")
+
+    path = tmp_path / "a.txt"
+    append_text(path, "one\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UserError, match="No space"):
+            append_text(path, "two\n")
+    assert path.read_text() == "one\n"
+    append_text(path, "three\n")
+    assert path.read_text() == "one\nthree\n"
+
+
+@pytest.mark.parametrize("text", ["NaN", "[-Infinity]", "1e999", "9" * 400, "[" * 100_000, "{"])
+def test_json_that_we_never_write_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_json(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        ("a", float),
+        (True, float),
+        (1.5, int),
+        (1, bool),
+        (None, dict),
+        ({}, {"a": int}),
+        ({"a": "b"}, {"a": int}),
+        ([1, "a"], [int]),
+        ({"a": [{"b": []}]}, {"a": [{"b": int | None}]}),
+    ],
+)
+def test_value_of_another_shape_is_refused(value: object, shape: Shape) -> None:
+    with pytest.raises(ValueError):
+        check_shape(value, shape)
+
+
+def test_value_of_its_shape_is_taken() -> None:
+    value = {"a": [{"b": None}, {"b": 3}], "c": 1, "d": 0.5, "e": True, "more": "text"}
+    check_shape(value, {"a": [{"b": int | None}], "c": float, "d": float, "e": bool})
 
 
 def leave_litter(target: Path) -> None:

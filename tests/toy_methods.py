@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pseudocoreset import Estimate, Method, option
+from pseudocoreset import Around, Estimate, Method, option
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,30 @@ class KilledAtSeven(Quadratic):
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
         return super().gradient(coreset, state, rng)
+
+
+@dataclass(frozen=True)
+class Searched(Quadratic):
+    """Its inputs go where `tune` says; the process dies beyond a number of updates, if told to."""
+
+    centre: float = option(0.5, "where the inputs go", above=0, search=Around(4))
+
+    def gradient(self, coreset, state, rng):
+        marker = os.environ.get("TOY_MARKER")
+        if marker is not None:
+            made = os.path.getsize(marker)  # noqa: PTH202
+            if made == int(os.environ["TOY_UPDATES"]):
+                os.kill(os.getpid(), signal.SIGKILL)
+            with open(marker, "a") as file:  # noqa: PTH123
+                file.write("x")
+        return super().gradient(coreset, state, rng)
+
+
+@dataclass(frozen=True)
+class SearchedAndKilled(KilledAtSeven):
+    """The same, killed once."""
+
+    centre: float = option(0.5, "where the inputs go", above=0, search=Around(4))
 
 
 class Missing(Quadratic):

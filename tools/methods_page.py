@@ -1,10 +1,11 @@
-"""The tables of docs/methods.md, from the options' own fields and the recipes."""
+"""The tables of docs/methods.md and docs/tune.md, from the options' own fields and the recipes."""
 
 from dataclasses import fields
 from typing import Any
 
 from pseudocoreset.distillation import DistillOptions
 from pseudocoreset.engine.options import Options, default_of, limits_of
+from pseudocoreset.engine.search import Among, Around, Search
 from pseudocoreset.methods import METHODS
 from pseudocoreset.posterior import PROTOCOLS, SAMPLERS
 from pseudocoreset.recipes import NAMES, recipe_for
@@ -24,8 +25,34 @@ def method_tables() -> dict[str, str]:
     for name, sampler in SAMPLERS.items():
         found[f"sampler-{name}"] = _options(sampler)
     values = [(f"`{name}`", _protocol(dict(changes))) for name, changes in PROTOCOLS.items()]
+    found["searched"] = _searched()
     found["protocols"] = TextTable(("protocol", "sets"), [values]).markdown()
     return found
+
+
+def _searched() -> str:
+    """The options that `tune` tries, and which values."""
+    kinds = {"": DistillOptions, **METHODS}
+    names: dict[tuple[str, str], list[str]] = {}
+    for method, kind in kinds.items():
+        for each in fields(kind):
+            search = limits_of(each).search
+            if search is not None:
+                names.setdefault((each.name, _tried(search)), []).append(f"`{method}`")
+    rows = [
+        (_flag(name), tried, "all" if methods == ["``"] else ", ".join(methods))
+        for (name, tried), methods in names.items()
+    ]
+    return TextTable(("option", "values", "methods"), [rows]).markdown()
+
+
+def _tried(search: Search) -> str:
+    if isinstance(search, Around):
+        low, high = search.bounds(1.0)
+        return f"{low:.3g} to {high:g} times the recipe's, on a log scale"
+    if isinstance(search, Among):
+        return f"{', '.join(f'`{text}`' for text in search.values)}, and the recipe's"
+    return "the experts' epochs" + (f", from {_flag(search.after)} on" if search.after else "")
 
 
 def _protocol(changes: dict[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
     python tools/render.py
 
-docs/results.md, docs/beyond.md, the tables of docs/methods.md, docs/speed.md, docs/fidelity.md and
-README.md, and the pictures and LaTeX tables in results/.
+docs/results.md, docs/beyond.md, the tables of docs/methods.md, docs/tune.md, docs/speed.md,
+docs/fidelity.md, docs/scaling-out.md and README.md, and the pictures and LaTeX tables in results/.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
 from rest_goals import rest_goals_table
+from scaling_page import scaling_tables
 from search_page import search_section
 from speed_page import filled, tables
 
@@ -55,10 +56,12 @@ def rendered(root: Path) -> dict[Path, str]:
     results, page = root / "results", root / "docs" / "results.md"
     blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
     blocks["exact"] = exact_table(results).markdown()
+    blocks |= scaling_tables(results)
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}
     texts[beyond] = beyond_page(results, beyond, COMMAND, search_section(results, beyond))
-    filled_pages = [root / "docs" / f"{name}.md" for name in ("speed", "methods", "fidelity")]
+    names = ("speed", "methods", "fidelity", "scaling-out", "tune")
+    filled_pages = [root / "docs" / f"{name}.md" for name in names]
     for path in (*filled_pages, root / "README.md"):
         texts[path] = filled(path.read_text(encoding="utf-8"), blocks)
     return texts

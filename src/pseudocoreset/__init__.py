@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pseudocoreset.data import Data, from_arrays, from_dataset, load_data
     from pseudocoreset.distillation import distill
     from pseudocoreset.engine.options import option
+    from pseudocoreset.engine.search import Among, Around, Epochs
     from pseudocoreset.errors import UserError
     from pseudocoreset.evaluation.compare import Comparison, compare
     from pseudocoreset.evaluation.corruptions import corrupt
@@ -40,12 +41,16 @@ if TYPE_CHECKING:
         Sampler,
         sample,
     )
+    from pseudocoreset.scale import ProcessExecutor, RayExecutor
+    from pseudocoreset.tuning import tune
 
 __all__ = [
     "FBPC",
     "SGHMC",
     "SGLD",
     "VBPC",
+    "Among",
+    "Around",
     "BPCForwardKL",
     "BPCReverseKL",
     "BPCWasserstein",
@@ -55,6 +60,7 @@ __all__ = [
     "Context",
     "Data",
     "Ensemble",
+    "Epochs",
     "Estimate",
     "Evaluation",
     "ExpertStore",
@@ -67,8 +73,10 @@ __all__ = [
     "Points",
     "Posterior",
     "Prediction",
+    "ProcessExecutor",
     "Pseudocoreset",
     "Random",
+    "RayExecutor",
     "Sampler",
     "Unrolled",
     "UserError",
@@ -84,6 +92,7 @@ __all__ = [
     "sample",
     "sample_posterior",
     "train_experts",
+    "tune",
 ]
 
 _PLACES = {
@@ -91,6 +100,7 @@ _PLACES = {
     "data": ("Data", "from_arrays", "from_dataset", "load_data"),
     "distillation": ("distill",),
     "engine.options": ("option",),
+    "engine.search": ("Among", "Around", "Epochs"),
     "errors": ("UserError",),
     "evaluation.compare": ("Comparison", "compare"),
     "evaluation.corruptions": ("corrupt",),
@@ -113,6 +123,8 @@ _PLACES = {
         "Unrolled",
     ),
     "posterior": ("SGHMC", "SGLD", "Ensemble", "LastLayer", "Posterior", "Sampler", "sample"),
+    "scale": ("ProcessExecutor", "RayExecutor"),
+    "tuning": ("tune",),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -17,6 +17,10 @@ class UserError(ValueError):
         self.parameter = parameter
 
 
+class DivergedError(UserError):
+    """Numbers that are no longer finite: other settings may do."""
+
+
 def require_type(value: object, kinds: type | tuple[type, ...], parameter: str, what: str) -> None:
     """Refuse a value of another type.
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from torch import Tensor
 from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.data import Data
+from pseudocoreset.data.assemble import refuse_bomb
 from pseudocoreset.data.npz import channels_first, read_arrays
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertOptions, ExpertStore
@@ -122,10 +123,16 @@ def _check_labels(path: Path, labels: Shaped[Tensor, "..."], number: int, classe
 def _tensors(path: Path) -> Any:
     """What a .pt file holds, if that is tensors and lists of them and nothing else."""
     try:
+        if is_zipfile(path):
+            with ZipFile(path) as archive:
+                inside = sum(member.file_size for member in archive.infolist())
+            refuse_bomb(path, inside, path.stat().st_size)
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: put it beside the other file.") from None
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except (UserError, PermissionError):
+        raise
+    except Exception as error:  # on damaged bytes PyTorch raises nearly anything
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{path} can't be read as tensors and nothing else ({first}): get or save it again."

@@ -6,19 +6,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from pseudocoreset.engine.files import (
+    append_text,
     lock_file,
     locked,
     open_tensors,
+    write_json,
     write_tensors,
     write_text,
-    writing,
 )
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.options import LARGEST
 from pseudocoreset.engine.text import printable
+from pseudocoreset.engine.versions import made_on, refuse_other
 from pseudocoreset.errors import UserError
 
 CHECKPOINT = "a checkpoint"
@@ -39,13 +42,23 @@ class OtherRunError(UserError):
 class RunFolder:
     """The folder of one distillation.
 
-    Options that are `extendable` may change when a run goes on: no update depends on them.
+    Options that are `extendable` may change when a run goes on: no update depends on them. It keeps
+    which devices and versions made its updates (`made.json`); a run goes on with another kind of
+    device or another version only if `other_versions` says so.
     """
 
     def __init__(
-        self, path: Path, config: dict[str, Any], extendable: frozenset[str] = frozenset()
+        self,
+        path: Path,
+        config: dict[str, Any],
+        extendable: frozenset[str] = frozenset(),
+        *,
+        device: torch.device | None = None,
+        other_versions: bool = False,
     ) -> None:
         self.path = path
+        self._device = device
+        self._other_versions = other_versions
         self._extendable = extendable
         self._config = json.loads(json.dumps(config))  # as a file gives it back: no tuples
         self._pending: list[str] = []
@@ -84,15 +97,22 @@ class RunFolder:
                     f"{config.get(name)}",
                     "give another `out`, or the settings it was begun with",
                 )
-            self._refuse_fewer(config)
+            done = self._done()
+            self._refuse_fewer(config, done)
+            if done < config.get("steps", 0) and self._device and not self._other_versions:
+                for part in self.parts() if done else []:
+                    refuse_other(part, self._device, path)
         write_text(path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
-    def _refuse_fewer(self, config: dict[str, Any]) -> None:
-        """A coreset of 1000 updates must not say that it had 500."""
+    def _done(self) -> int:
+        """The updates that the last checkpoint has."""
         if not self._checkpoint_path.exists():
-            return
+            return 0
         with open_tensors(self._checkpoint_path, CHECKPOINT) as (_, metadata):
-            done = _updates(metadata)
+            return _updates(metadata)
+
+    def _refuse_fewer(self, config: dict[str, Any], done: int) -> None:
+        """A coreset of 1000 updates must not say that it had 500."""
         if config.get("steps", done) < done:
             raise OtherRunError(
                 f"{self.path} holds a run of {done} updates, more than {config['steps']}",
@@ -114,15 +134,43 @@ class RunFolder:
 
     def restore(self) -> tuple[int, State]:
         """The last checkpoint: updates done, and all tensors; (0, {}) for a run not begun."""
-        path = self._checkpoint_path
-        if not path.exists():
-            self._keep_metrics(0)
-            return 0, {}
-        with open_tensors(path, CHECKPOINT) as (tensors, metadata):
-            state = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
-            done = _updates(metadata)
+        path, done = self._checkpoint_path, 0
+        state: State = {}
+        if path.exists():
+            with open_tensors(path, CHECKPOINT) as (tensors, metadata):
+                state = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+                done = _updates(metadata)
         self._keep_metrics(done)
+        if done < self._config.get("steps", 0):
+            self._keep_part(done)
         return done, state
+
+    def parts(self) -> list[dict[str, Any]]:
+        """The devices and versions that made its updates, each with the update before its first.
+
+        Updates that were made before this was recorded are in none.
+        """
+        path = self.path / "made.json"
+        if not path.exists():
+            return []
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if not all(type(part["after_update"]) is int for part in found):
+                raise TypeError("a part is damaged")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(
+                f"{path} can't be read ({printable(error)}): begin another run."
+            ) from None
+        return list(found)
+
+    def _keep_part(self, done: int) -> None:
+        """Note that updates from here on are made here."""
+        if self._device is None:
+            return
+        before = [part for part in self.parts() if done and part["after_update"] <= done]
+        part = {"after_update": done, **made_on(self._device)}
+        if not before or {**before[-1], "after_update": done} != part:
+            write_json(self.path / "made.json", [*before, part])
 
     def log(self, figures: dict[str, float]) -> None:
         """Note the figures of an update; they are written with the next checkpoint."""
@@ -135,9 +183,7 @@ class RunFolder:
         which `restore` drops.
         """
         if self._pending:
-            path = self._metrics_path
-            with writing(path), path.open("a", encoding="utf-8") as file:
-                file.write("\n".join(self._pending) + "\n")
+            append_text(self._metrics_path, "\n".join(self._pending) + "\n")
             self._pending.clear()
         metadata = {"kind": CHECKPOINT, "update": update}
         write_tensors(self._checkpoint_path, state, metadata)

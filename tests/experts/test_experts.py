@@ -25,11 +25,13 @@ from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import SideStream
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertOptions, ExpertStore, StoreIdentity, train_experts
+from pseudocoreset.experts import lane as lane_module
 from pseudocoreset.experts import store as store_module
 from pseudocoreset.experts import train as train_module
 from pseudocoreset.experts.store import TRAJECTORY
 from pseudocoreset.nets import Weights, make_net
 from pseudocoreset.predictor import Predictor
+from pseudocoreset.scale import SerialExecutor
 from pseudocoreset.training import Training
 
 CPU = torch.device("cpu")
@@ -286,7 +288,8 @@ def test_interrupted_between_epochs_then_continued(tmp_path: Path, stop_after: i
     with pytest.raises(KeyboardInterrupt):
         train_experts(small_data(), NET, stopped, FEW, device="cpu", progress=Recorded(stop_after))
     there = {path.name for path in stopped.iterdir()} - {".lock"}
-    assert there == {"index.json"} | ({"trajectory-0000.safetensors"} if stop_after > 3 else set())
+    first = {"trajectory-0000.json", "trajectory-0000.safetensors"}
+    assert there == {"index.json"} | (first if stop_after > 3 else set())
     assert contents(train(stopped)) == contents(train(tmp_path / "whole"))
 
 
@@ -347,24 +350,30 @@ with (store / ".lock").open("ab") as lock, locked(lock, 0, wait=False) as mine:
 """
 
 
+@pytest.mark.parametrize("executor", [None, SerialExecutor()])
 @pytest.mark.parametrize("finishes", [True, False])
-def test_expert_of_another_process_is_left_to_it(tmp_path: Path, finishes: bool) -> None:
+def test_expert_of_another_process_is_left_to_it(
+    tmp_path: Path, finishes: bool, executor: SerialExecutor | None
+) -> None:
     """Another one holds expert 0: expert 1 goes first, and 0 is waited for, or trained at last."""
     alone = train(tmp_path / "alone")
     shared = tmp_path / "shared"
     shared.mkdir()
-    gift = tmp_path / "trajectory-0000.safetensors"
-    gift.write_bytes(alone.trajectory_path(0).read_bytes())
-    written = gift.stat().st_mtime_ns
+    gifts = [tmp_path / path.name for path in (alone.made_path(0), alone.trajectory_path(0))]
+    for gift in gifts:
+        gift.write_bytes((alone.path / gift.name).read_bytes())
+    written = gifts[1].stat().st_mtime_ns
     with subprocess.Popen(
-        [sys.executable, "-c", OTHER, str(shared), *([str(gift)] if finishes else [])],
+        [sys.executable, "-c", OTHER, str(shared), *(map(str, gifts) if finishes else [])],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"True\n"
         progress = Recorded()
-        store = train_experts(small_data(), NET, shared, FEW, device="cpu", progress=progress)
+        store = train_experts(
+            small_data(), NET, shared, FEW, device="cpu", executor=executor, progress=progress
+        )
         assert process.wait(timeout=60) == 0
     assert contents(store) == contents(alone)
     assert (store.trajectory_path(0).stat().st_mtime_ns == written) == finishes
@@ -429,12 +438,12 @@ def test_expert_that_diverges_beside_another_does_not_take_it_along(
 ) -> None:
     """Expert 1 of four diverges when 0 is stored and 2 begun: that goes on, and 3 is not begun."""
     monkeypatch.setattr(train_module, "experts_at_once", lambda *_: 2)
-    refuse = train_module._refuse_divergence
+    refuse = lane_module._refuse_divergence
 
     def diverge(expert: int, epoch: int, loss: float, *rest: Any) -> None:
         refuse(expert, epoch, float("nan") if (expert, epoch) == (1, 2) else loss, *rest)
 
-    monkeypatch.setattr(train_module, "_refuse_divergence", diverge)
+    monkeypatch.setattr(lane_module, "_refuse_divergence", diverge)
     progress, settings = Recorded(), replace(FEW, num=4)
     with pytest.raises(UserError, match="expert 1 ") as error:
         train_experts(small_data(), NET, tmp_path, settings, device="cpu", progress=progress)
@@ -451,7 +460,7 @@ def test_second_expert_waits_until_there_is_memory_for_it(
     alone = train(tmp_path / "alone", settings)
     monkeypatch.setattr(train_module, "experts_at_once", lambda *_: 2)
     room = iter([False] * FEW.epochs + [True])
-    monkeypatch.setattr(train_module._Lane, "leaves_room", lambda _: next(room))
+    monkeypatch.setattr(lane_module.Lane, "leaves_room", lambda _: next(room))
     progress = Recorded()
     beside = train_experts(
         small_data(), NET, tmp_path / "beside", settings, device="cpu", progress=progress
@@ -468,11 +477,11 @@ def test_memory_for_another_expert_is_twice_what_one_took(
 ) -> None:
     store = train(tmp_path)
     reserved = iter([5, 15])
-    monkeypatch.setattr(train_module, "_reserved", lambda _: next(reserved))
+    monkeypatch.setattr(lane_module, "_reserved", lambda _: next(reserved))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 100))
     net, data = store.make_net(), small_data()
     predictor = Predictor(net, data.test.inputs, data.scaling)
-    lane = train_module._Lane(net, data, predictor, store, CPU)
+    lane = lane_module.Lane(net, data, predictor, store.identity, CPU)
     lane._device = torch.device("cuda")
     assert lane.leaves_room() == room
 

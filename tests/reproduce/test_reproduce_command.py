@@ -1,6 +1,7 @@
 """`pseudocoreset reproduce` on the digits, shortened: all cells, again, interrupted, corrupt."""
 
 import json
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from pseudocoreset.reproduce.cells import SIZES, Cell, Scope, cells_of
 from pseudocoreset.reproduce.page import COMMAND, MARK
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import SCORE_KEYS
+from pseudocoreset.scale import SerialExecutor
 
 SMALL = ["--data", "digits", "--num", "1", "--epochs", "2", "--steps", "1", "--seeds", "2"]
 SCOPE = Scope("digits")
@@ -267,7 +269,7 @@ def test_cell_of_another_place_or_without_scores_is_refused(results, tmp_path, c
         assert "fbpc-ipc10-paper.json" in capsys.readouterr().err
     one.write_text(json.dumps(content | {"nll_kim": float("nan")}))
     run("table1", "--out", tmp_path / "results", code=2)
-    assert "its nll_kim is nan" in capsys.readouterr().err
+    assert "it holds the number NaN" in capsys.readouterr().err
 
 
 def test_cells_of_other_data_are_refused(results, tmp_path, capsys):
@@ -390,3 +392,35 @@ def test_too_few_epochs_are_refused_before_anything_is_measured(
     assert "fbpc/1 (3), fbpc-isotropic/1 (3)" in line
     assert not list(tmp_path.iterdir())
     run(*words, "--out", results, "--quiet")  # where they were measured before, there is no need
+
+
+class Sent(SerialExecutor):
+    """Runs tasks here as if it were elsewhere: what goes there and back is pickled."""
+
+    def put(self, value):
+        return pickle.loads(pickle.dumps(value))
+
+    def run(self, tasks):
+        for task in tasks:
+            sent = pickle.loads(pickle.dumps(task))
+            yield task, pickle.loads(pickle.dumps(sent.function(*sent.arguments)))
+
+
+def test_cells_that_are_measured_elsewhere_are_the_same(results, tmp_path, monkeypatch, capsys):
+    """Two are measured again; the others are left as they are."""
+    out = copied(results, tmp_path)
+    names = ["random-ipc1.json", "fbpc-ipc10-paper.json"]
+    paths = [out / "table1" / "digits" / name for name in names]
+    for path in paths:
+        path.unlink()
+    before = times(out)
+    monkeypatch.setattr("pseudocoreset.cli.reproduce.executor_for", lambda _: Sent())
+    run("table1", *SMALL, "--out", out)
+    assert capsys.readouterr().out.count("measured before") == len(before)
+    assert {name: before[name] for name in before} == {n: times(out)[n] for n in before}
+    for path in paths:
+        contents = [json.loads((results / path.relative_to(out)).read_text())]
+        contents.append(json.loads(path.read_text()))
+        for content in contents:
+            del content["duration"]
+        assert contents[0] == contents[1]

@@ -147,9 +147,9 @@ def test_shipped_coreset_is_scored_on_other_networks(results, tmp_path):
 
 
 def test_shipped_coreset_of_another_recipe_network_or_holdout_is_not_taken(results):
-    work = measuring.Work(
-        load_data("digits"), SCOPE, results, measuring.ReproduceOptions(), 0, "cpu", SILENT, results
-    )
+    options = measuring.ReproduceOptions()
+    work = measuring.Work(load_data("digits"), SCOPE, results, options, 0, "cpu", SILENT)
+    work = replace(work, results=results)
     cell = Cell("norms", "fbpc", 10, "paper", on="layer")
     assert measuring.shipped_for(cell, work) is not None
     for other in (
@@ -175,7 +175,7 @@ def test_one_coreset_is_made_for_several_networks(results, tmp_path):
     assert ["width=8" in net for net in nets] == [False, False, True]
     assert cell["coreset"]["config"]["steps"] == 1
     assert cell["cell"]["made_for"] == ["convnet", "resnet18", "vgg11"]
-    runs = sorted((tmp_path / "reproduce-work" / "digits" / "runs").iterdir())
+    runs = sorted((tmp_path / "reproduce-work" / "digits" / "runs").glob("*/"))
     assert [path.name for path in runs] == ["fbpc-for-convnet+resnet18+vgg11-ipc10-paper-1x2-seed0"]
     assert (
         Pseudocoreset.load(shipped_path(out, SCOPE, "fbpc", 10)).fingerprint

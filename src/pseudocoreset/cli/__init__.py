@@ -14,11 +14,12 @@ COMMANDS = {
     "evaluate": "Score a coreset or a posterior.",
     "sample": "Store samples of a coreset's posterior.",
     "predict": "Predict your own images or rows, with uncertainty.",
+    "tune": "Search settings for your own data.",
     "compare": "Say how far the predictions of two posteriors are apart.",
     "reproduce": "Measure the paper's tables and render them.",
     "report": "Write the page of a run again.",
-    "info": "Describe a data set, an expert store, a run, a coreset or a posterior.",
-    "plan": "Say what experts, distill or evaluate would take: disk, memory, time.",
+    "info": "Describe a data set, an expert store, a run, a search, a coreset or a posterior.",
+    "plan": "Say what experts, distill, evaluate or tune would take: disk, memory, time.",
     "export": "Write a coreset for other programs.",
 }
 

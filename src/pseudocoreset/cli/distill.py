@@ -9,6 +9,7 @@ from pseudocoreset.cli.shared import (
     CommonOptions,
     DataOptions,
     NetOptions,
+    ResumeOptions,
     add_common,
     chosen,
     load,
@@ -21,7 +22,7 @@ from pseudocoreset.distillation import run as run_job
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
-from pseudocoreset.methods import METHODS, method_class
+from pseudocoreset.methods import METHODS, Method, method_class
 from pseudocoreset.recipes import NAMES
 from pseudocoreset.report import read_run, write_report
 from pseudocoreset.report.tensorboard import Curves, require_tensorboard, write_tensorboard
@@ -60,6 +61,7 @@ def add_shared(parser: Parser, words: list[str]) -> None:
     parser.add(DataOptions)
     parser.add(MethodOptions)
     parser.add(NetOptions)
+    parser.add(ResumeOptions)
     add_common(parser)
     parser.add(DistillOptions, "options of the updates", default="the recipe's")
     name = chosen(words, "method", "fbpc")
@@ -76,20 +78,30 @@ def _of_another_method(name: str, method: str) -> str | None:
     return f"{flag} is an option of {', '.join(owners)} and has no use in {method}: leave it out."
 
 
-def job_of(arguments: Arguments, data: Data) -> tuple[Job, list[ExpertStore], list[str]]:
-    """What is to be done: a complete job, the experts and the networks."""
-    named = arguments.pick(MethodOptions)
-    stores, nets = stores_and_nets(arguments, named.experts, data)
+def method_of(arguments: Arguments) -> Method:
+    """The method, with the options of it that were given."""
     source, trust = arguments.source("method"), arguments.flag("trust_code")
-    kind = method_class(named.method, source=source, trust_code=trust)
-    options = arguments.pick(DistillOptions)
+    name = arguments.pick(MethodOptions).method
+    return arguments.pick(method_class(name, source=source, trust_code=trust))
+
+
+def options_of(arguments: Arguments) -> DistillOptions:
+    """The options of the updates that were given."""
+    named, options = arguments.pick(MethodOptions), arguments.pick(DistillOptions)
     if named.learn_labels is not None:
         labels = "learned" if named.learn_labels else "hard"
         if "labels" in options.given and options.labels != labels:
             raise UserError("`learn_labels` and `labels` say different things.", "labels")
         options = DistillOptions(**{**_given(options), "labels": labels})
-    job = resolve(data, stores, arguments.pick(kind), options, named.recipe)
-    return job, stores, nets
+    return options
+
+
+def job_of(arguments: Arguments, data: Data) -> tuple[Job, list[ExpertStore], list[str]]:
+    """What is to be done: a complete job, the experts and the networks."""
+    named = arguments.pick(MethodOptions)
+    stores, nets = stores_and_nets(arguments, named.experts, data)
+    options = options_of(arguments)
+    return resolve(data, stores, method_of(arguments), options, named.recipe), stores, nets
 
 
 def _given(options: Options) -> dict[str, Any]:
@@ -119,9 +131,13 @@ def run(arguments: Arguments) -> None:
     if own.tensorboard:
         require_tensorboard()
         progress = Curves(out, progress)
-    if not common.quiet and job.method.makes_updates and job.recipe.data != data.name:
+    shipped = arguments.pick(MethodOptions).recipe in NAMES
+    if not common.quiet and job.method.makes_updates and shipped and job.recipe.data != data.name:
         found = f"{job.recipe.data} at {job.recipe.ipc} a class"
-        print(f"No recipe is for {data.name}: taking the one for {found}.")
+        print(
+            f"No recipe is for {data.name}: taking the one for {found}. `pseudocoreset tune` finds "
+            "one."
+        )
     coreset = run_job(
         job,
         data,
@@ -130,6 +146,7 @@ def run(arguments: Arguments) -> None:
         out=out,
         seed=common.seed,
         device=common.device,
+        other_versions=arguments.flag("other_versions"),
         progress=progress,
     )
     if own.tensorboard:  # of a run that was finished before, too

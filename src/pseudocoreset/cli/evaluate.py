@@ -10,8 +10,10 @@ from pseudocoreset.cli.shared import (
     DataOptions,
     JsonOptions,
     NetOptions,
+    ScaleOptions,
     add_common,
     add_sampling,
+    executor_for,
     load,
     nets_of,
     prints_figures,
@@ -38,6 +40,7 @@ from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Posterior
 from pseudocoreset.posterior.posterior import KIND as POSTERIOR
 from pseudocoreset.report import read_run, write_report
+from pseudocoreset.report.run_report import listed, mapping
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ def configure(parser: Parser, words: list[str]) -> None:
         "folder with images_best.pt (floats are taken to be normalised already)",
     )
     add_shared(parser, words)
+    parser.add(ScaleOptions)
     parser.add(ShiftOptions, "shifted data, scored by the same samples")
 
 
@@ -103,7 +107,7 @@ def run(arguments: Arguments) -> None:
     if prints_figures(arguments):  # before anything can fail to be written
         for evaluation in evaluations:
             _print(evaluation)
-        made_for = contents[0]["coreset"].get("config", {}).get("nets", [])
+        made_for = listed(mapping(contents[0]["coreset"].get("config")).get("nets"))
         if not arguments.has("net") and len(made_for) > 1:
             others = " ".join(f"--net {printable(net)}" for net in made_for)
             print(f"It was made for {len(made_for)} networks; to score it on each: {others}")
@@ -123,7 +127,7 @@ def _scored_posterior(
     arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]
 ) -> Evaluation:
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
-    for name in ("seeds", "chains", "protocol", "sampler", "weight", "seed"):
+    for name in ("seeds", "chains", "protocol", "sampler", "weight", "seed", "workers", "ray"):
         if arguments.has(name):
             raise UserError(f"`{name}` has no use for a posterior, which is sampled already.", name)
     nets = nets_of(arguments, data)
@@ -148,7 +152,7 @@ def _scored_coreset(
     for net in nets:  # refuse any before the work on the first
         if net is not None:
             make_net(net, **data.shape)
-    found = []
+    found, executor = [], executor_for(arguments)
     for net in nets:
         coreset = read_coreset(path, data, net, trust_code=common.trust_code)
         points_to_score(coreset, data, options.split, other_data=options.other_data)
@@ -166,6 +170,7 @@ def _scored_coreset(
             other_data=True,  # looked at above, and warned of once
             **shifts,
             device=common.device,
+            executor=executor,
             progress=progress_for(arguments),
         )
         found.append(evaluation)

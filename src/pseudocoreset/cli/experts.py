@@ -9,7 +9,10 @@ from pseudocoreset.cli.shared import (
     CommonOptions,
     DataOptions,
     NetOptions,
+    ResumeOptions,
+    ScaleOptions,
     add_common,
+    executor_for,
     load,
     one_net,
     progress_for,
@@ -32,6 +35,7 @@ class _Options(Options):
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
     parser.add(_Options)
+    parser.add(ScaleOptions)
     add_shared(parser)
 
 
@@ -40,6 +44,7 @@ def add_shared(parser: Parser) -> None:
     parser.add(DataOptions)
     parser.add(NetOptions)
     parser.add(ExpertOptions)
+    parser.add(ResumeOptions)
     add_common(parser)
 
 
@@ -64,6 +69,8 @@ def run(arguments: Arguments) -> None:
             options,
             seed=common.seed,
             device=common.device,
+            executor=executor_for(arguments),
+            other_versions=arguments.flag("other_versions"),
             progress=progress_for(arguments),
         )
     if not common.quiet:

@@ -1,4 +1,4 @@
-"""`info`: describe a data set, an expert store, a run, a coreset or a posterior."""
+"""`info`: describe a data set, an expert store, a run, a search, a coreset or a posterior."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,8 @@ def describe(what: str, image_size: int | None = None, target: str | None = None
     path = Path(what)
     if (path / "index.json").exists():
         return describe_store(ExpertStore.open(path))
+    if (path / "trials.json").exists():
+        return _search(path)
     if (path / "config.yaml").exists():
         return _run(path)
     if path.is_file() and path.suffix == ".safetensors":
@@ -161,6 +163,21 @@ def _tensors(path: Path) -> str:
         **made,
     }
     return _lines(f"the coreset {path}", rows)
+
+
+def _search(path: Path) -> str:
+    from pseudocoreset.tuning.trials import FINISHED, STATES, Trials
+
+    trials = Trials(path / "trials.json")
+    counts = {state: len(trials.in_state(state)) for state in STATES}
+    first, best = trials.in_state(FINISHED)[:1], trials.best()
+    rows = {
+        "trials": ", ".join(f"{count} {state}" for state, count in counts.items() if count),
+        "NLL of the recipe": first[0].nll if first and first[0].number == 0 else None,
+        "lowest NLL": best and best.nll,
+        **({} if best is None else best.settings),
+    }
+    return _lines(f"the search {path}", rows)
 
 
 def _trajectory(path: Path, metadata: dict[str, Any]) -> str:

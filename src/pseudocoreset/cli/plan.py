@@ -1,4 +1,4 @@
-"""`plan`: what experts, distill or evaluate with the same options would take."""
+"""`plan`: what experts, distill, evaluate or tune with the same options would take."""
 
 import re
 import sys
@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from pseudocoreset.cli import distill as distill_command
 from pseudocoreset.cli import evaluate as evaluate_command
 from pseudocoreset.cli import experts as experts_command
+from pseudocoreset.cli import tune as tune_command
 from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.cli.evaluate import EvaluateOptions
 from pseudocoreset.cli.shared import (
@@ -46,7 +47,7 @@ from pseudocoreset.report import RunReport, write_report
 COMPILED = (
     "once: kernels were compiled, which the command will find done now; plan again for its own time"
 )
-PLANNED = ("experts", "distill", "evaluate")
+PLANNED = ("experts", "distill", "evaluate", "tune")
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ def configure(parser: Parser, words: list[str]) -> None:
     elif command == "distill":
         parser.add(_RunOptions)
         distill_command.add_shared(parser, words)
+        parser.add(JsonOptions)
+    elif command == "tune":
+        parser.add(_OutOptions)
+        tune_command.add_shared(parser, words)
         parser.add(JsonOptions)
     else:
         parser.positional("coreset", "a coreset; default: random images", "?")
@@ -206,4 +211,9 @@ def _plan_evaluate(arguments: Arguments, data: Data) -> Callable[[], Plan]:
     return measure
 
 
-_PLANS = {"experts": _plan_experts, "distill": _plan_distill, "evaluate": _plan_evaluate}
+_PLANS = {
+    "experts": _plan_experts,
+    "distill": _plan_distill,
+    "evaluate": _plan_evaluate,
+    "tune": tune_command.plan,
+}

@@ -1,8 +1,9 @@
 """`predict`: predictions and uncertainty for one's own images or rows."""
 
 import csv
-import io
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,11 @@ from pseudocoreset.cli.shared import (
     one_net,
     prints_figures,
 )
-from pseudocoreset.engine.files import refuse_unwritable_file, write_json, write_text
+from pseudocoreset.engine.files import json_text, refuse_unwritable_file, whole_file
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.text import printable
 from pseudocoreset.likelihoods import Prediction
 from pseudocoreset.posterior import Posterior
-from pseudocoreset.posterior.inputs import read_inputs
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,22 @@ def run(arguments: Arguments) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+    shown = prints_figures(arguments) and not (own.csv is not None and common.quiet)
     rows = predict_files(posterior, [Path(path) for path in paths], common.device)
-    if json is not None:
-        write_json(Path(json), rows)
-    if own.csv is not None:
-        write_text(Path(own.csv), _as_csv(rows))
-    if prints_figures(arguments) and not (own.csv is not None and common.quiet):
+    with ExitStack() as files:  # they appear, whole, when all is predicted
+        writers = [files.enter_context(_json_writer(Path(json)))] if json is not None else []
+        if own.csv is not None:
+            writers.append(files.enter_context(_csv_writer(Path(own.csv))))
         for row in rows:
-            print(_line(row))
+            for write in writers:
+                write(row)
+            if shown:
+                print(_line(row))
 
 
 def predict_files(
     posterior: Posterior, paths: list[Path], device: str = "auto"
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """A row an input: probabilities by class, entropy and mutual information in nats.
 
     Args:
@@ -76,26 +79,54 @@ def predict_files(
         paths: image files, folders, .npz files, or CSV files
         device: where to predict
     """
-    names, inputs = read_inputs(paths, posterior.input_shape, posterior.columns)
-    found = posterior.predict(inputs, device=device)
-    if not isinstance(found, Prediction):
-        columns = (found.mean.tolist(), found.std.tolist(), found.epistemic_std.tolist())
-        return [
-            {"input": name, "mean": mean, "std": std, "epistemic_std": epistemic}
-            for name, mean, std, epistemic in zip(names, *columns, strict=True)
-        ]
-    return [
-        {
-            "image": name,
-            "class": posterior.class_names[int(row.argmax())],
-            "probabilities": dict(zip(posterior.class_names, row.tolist(), strict=True)),
-            "entropy": float(entropy),
-            "mutual_information": float(information),
-        }
-        for name, row, entropy, information in zip(
-            names, found.probs, found.entropy, found.mutual_information, strict=True
-        )
-    ]
+    for names, found in posterior.predict_files(paths, device=device):
+        if not isinstance(found, Prediction):
+            columns = (found.mean.tolist(), found.std.tolist(), found.epistemic_std.tolist())
+            for name, mean, std, epistemic in zip(names, *columns, strict=True):
+                yield {"input": name, "mean": mean, "std": std, "epistemic_std": epistemic}
+            continue
+        figures = (found.probs, found.entropy, found.mutual_information)
+        for name, row, entropy, information in zip(names, *figures, strict=True):
+            yield {
+                "image": name,
+                "class": posterior.class_names[int(row.argmax())],
+                "probabilities": dict(zip(posterior.class_names, row.tolist(), strict=True)),
+                "entropy": float(entropy),
+                "mutual_information": float(information),
+            }
+
+
+@contextmanager
+def _json_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Write a list of rows, one after another; the file is there when all are."""
+    with whole_file(path) as part, part.open("w", encoding="utf-8") as file:
+        before = "["
+
+        def write(row: dict[str, Any]) -> None:
+            nonlocal before
+            text = json_text(row).rstrip("\n").replace("\n", "\n  ")
+            file.write(f"{before}\n  {text}")
+            before = ","
+
+        yield write
+        file.write("\n]\n")
+
+
+@contextmanager
+def _csv_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """The same as CSV: one line an input; probabilities in columns of their own."""
+    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer: Any = None
+
+        def write(row: dict[str, Any]) -> None:
+            nonlocal writer
+            flat = _flat(row)
+            if writer is None:
+                writer = csv.DictWriter(file, list(flat), lineterminator="\n")
+                writer.writeheader()
+            writer.writerow(flat)
+
+        yield write
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -111,20 +142,13 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _as_csv(rows: list[dict[str, Any]]) -> str:
-    """One line an input; probabilities in columns of their own."""
-    flat = []
-    for row in rows:
-        line = {k: v for k, v in row.items() if not isinstance(v, dict | list)}
-        for name, value in row.items():
-            if isinstance(value, dict):
-                line |= {f"p({key})": share for key, share in value.items()}
-            elif isinstance(value, list):
-                many = len(value) > 1
-                line |= {f"{name}_{i}" if many else name: v for i, v in enumerate(value)}
-        flat.append(line)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of one value a column."""
+    flat = {k: v for k, v in row.items() if not isinstance(v, dict | list)}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            flat |= {f"p({key})": share for key, share in value.items()}
+        elif isinstance(value, list):
+            many = len(value) > 1
+            flat |= {f"{name}_{i}" if many else name: v for i, v in enumerate(value)}
+    return flat

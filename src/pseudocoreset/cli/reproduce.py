@@ -4,7 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pseudocoreset.cli.arguments import Arguments, Parser
-from pseudocoreset.cli.shared import CommonOptions, DataOptions, add_common, load, progress_for
+from pseudocoreset.cli.shared import (
+    CommonOptions,
+    DataOptions,
+    ResumeOptions,
+    ScaleOptions,
+    add_common,
+    executor_for,
+    load,
+    progress_for,
+)
 from pseudocoreset.engine.files import refuse_unwritable, write_text
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
@@ -30,6 +39,7 @@ from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
 from pseudocoreset.reproduce.run import listing, measure_missing
+from pseudocoreset.scale import Executor
 
 TABLE2_DATA = "cifar100"
 """What Table 2 is listed and shown of where no data are given."""
@@ -52,6 +62,8 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     parser.add(_Options)
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])
     parser.add(ReproduceOptions)
+    parser.add(ScaleOptions)
+    parser.add(ResumeOptions)
     add_common(parser)
 
 
@@ -62,8 +74,8 @@ def run(arguments: Arguments) -> None:
     names = chosen_names(arguments.texts("names"))
     out = Path(own.out)
     usual = TABLE2_DATA if names == [TABLE2] else paper.DATA
-    data = (source.data or usual).partition(":")[0]
-    scope = Scope(data, source.holdout, source.image_size)
+    name_of_data = (source.data or usual).partition(":")[0]
+    scope = Scope(name_of_data, source.holdout, source.image_size)
     settings.check()
     if own.list:
         if own.cells is not None:
@@ -71,7 +83,7 @@ def run(arguments: Arguments) -> None:
         print(listing(names, out, scope))
         return
     if EXACT in names:
-        _exact(out, settings.trials, common)
+        _exact(out, settings.trials, common, executor_for(arguments))
         names = [name for name in names if name != EXACT]
         if not names:
             return
@@ -85,7 +97,18 @@ def run(arguments: Arguments) -> None:
         refuse_unwritable(folder)
         place = folder / scope.label
         progress = progress_for(arguments)
-        work = Work(load(arguments), scope, place, settings, common.seed, common.device, progress)
+        data = load(arguments)
+        work = Work(
+            data,
+            scope,
+            place,
+            settings,
+            common.seed,
+            common.device,
+            progress,
+            executor_for(arguments),
+            arguments.flag("other_versions"),
+        )
         of_paper = [cell for cell in cells if cell.table != BEYOND]
         for line in measure_missing(of_paper, work, out, own.keep_coresets):
             say(line)
@@ -112,11 +135,11 @@ def run(arguments: Arguments) -> None:
             say(f"\n{markdown_of(name, out, scope)}")
 
 
-def _exact(out: Path, trials: int, common: CommonOptions) -> None:
+def _exact(out: Path, trials: int, common: CommonOptions, executor: Executor | None) -> None:
     """Measure the models whose posteriors are known, and show what there is of them."""
     say = (lambda *_: None) if common.quiet else print
     refuse_unwritable(out)
-    for line in measure_exact(list(PROBLEMS), out, trials, common.seed):
+    for line in measure_exact(list(PROBLEMS), out, trials, common.seed, executor):
         say(line)
     for line in draw_exact(out):
         say(line)

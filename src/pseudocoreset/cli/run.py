@@ -14,8 +14,9 @@ from pseudocoreset.errors import UserError
 
 LONGEST_SENTENCE = 2000
 """Sentences name files and what files hold."""
-GIVEN_EACH_TIME = ("config", "print_config", "trust_code")
-"""Options that a configuration is not to have: it would name or print itself, or trust itself."""
+GIVEN_EACH_TIME = ("config", "print_config", "trust_code", "other_versions")
+"""Options that a configuration is not to have: it would name or print itself, or trust itself; and
+a word that is meant for one time."""
 
 
 def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:

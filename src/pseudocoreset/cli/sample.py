@@ -7,8 +7,10 @@ from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.cli.shared import (
     CommonOptions,
     NetOptions,
+    ScaleOptions,
     add_common,
     add_sampling,
+    executor_for,
     one_net,
     progress_for,
     sampler_of,
@@ -34,6 +36,7 @@ def configure(parser: Parser, words: list[str]) -> None:
     parser.positional("coreset", "a coreset, or the folder of a run")
     parser.add(_Options)
     parser.add(NetOptions, default="the coreset's own")
+    parser.add(ScaleOptions)
     add_common(parser)
     add_sampling(parser, words)
 
@@ -56,6 +59,7 @@ def run(arguments: Arguments) -> None:
         net=one_net(arguments),
         seed=common.seed,
         device=common.device,
+        executor=executor_for(arguments),
         progress=progress_for(arguments),
     )
     posterior.save(own.out, half=own.half)

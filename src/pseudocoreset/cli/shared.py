@@ -24,6 +24,7 @@ from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Sampler, named_sampler, sampler_class
 from pseudocoreset.posterior.protocols import FULL_WEIGHT, PROTOCOLS
 from pseudocoreset.posterior.sample import full_weight
+from pseudocoreset.scale import Executor, executor_of
 
 NETS = (
     "convnet, lenet, alexnet, vgg11, resnet18, resnet34 or mlp, with options such as "
@@ -96,6 +97,23 @@ class SamplingOptions(Options):
     )
 
 
+@dataclass(frozen=True)
+class ScaleOptions(Options):
+    """Where what is independent runs."""
+
+    workers: int | None = option(
+        None, "run independent parts in so many processes at once", at_least=1
+    )
+    ray: str | None = option(None, "run them on a Ray cluster: auto, or its address")
+
+
+@dataclass(frozen=True)
+class ResumeOptions(Options):
+    """What may go on."""
+
+    other_versions: bool = option(False, "go on with what another device or version began")
+
+
 def add_common(parser: Parser) -> None:
     """The options of every command."""
     parser.add(CommonOptions)
@@ -157,6 +175,12 @@ def load(arguments: Arguments) -> Data:
         task = None if options.task is None else check_task(options.task)
         data = load_data(options.data, options.image_size, show, target=options.target, task=task)
     return data.hold_out(options.holdout)
+
+
+def executor_for(arguments: Arguments) -> Executor | None:
+    """What runs independent parts; None: this process."""
+    options = arguments.pick(ScaleOptions)
+    return executor_of(options.workers, options.ray)
 
 
 def progress_for(arguments: Arguments) -> Progress:

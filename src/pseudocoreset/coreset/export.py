@@ -26,7 +26,7 @@ from pseudocoreset.coreset.pictures import (
     sizes_sentence,
 )
 from pseudocoreset.coreset.pseudocoreset import Pseudocoreset
-from pseudocoreset.engine.files import whole_file, writing
+from pseudocoreset.engine.files import make_folder, sync, sync_tree, whole_file, writing
 from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
 
@@ -77,7 +77,7 @@ def _whole_folder(out: Path) -> Iterator[Path]:
     """Give a temporary folder beside `out`; on success it is moved there at once."""
     _refuse_present(out)
     with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(out.parent)
         prefix = f".{out.name[:LONGEST_NAME]}."
         part = Path(tempfile.mkdtemp(dir=out.parent, prefix=prefix, suffix=".part"))
         try:
@@ -87,7 +87,9 @@ def _whole_folder(out: Path) -> Iterator[Path]:
             part.chmod(0o777 & ~umask)  # mkdtemp makes folders private
             if out.exists():  # empty, or it could not be removed
                 out.rmdir()
+            sync_tree(part)
             part.rename(out)
+            sync(out.parent)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 

@@ -52,6 +52,8 @@ class Provenance:
     """Training points that the coreset stands for (n)."""
     net_source: str | None = None
     """Digest of the source of a person's own network."""
+    made: dict[str, Any] = field(default_factory=dict)
+    """Devices and versions behind the `updates`, each from one on, and behind the `experts`."""
 
     def as_json(self) -> dict[str, Any]:
         """What files hold."""
@@ -67,7 +69,7 @@ class Provenance:
         texts = ("method", "net", "data", "data_fingerprint", "train_digest", "test_digest")
         kinds: dict[str, tuple[type, ...]] = dict.fromkeys(texts, (str,))
         kinds |= {"holdout": (int,), "seed": (int,), "num_train": (int, NoneType)}
-        kinds |= {"config": (dict,), "experts": (list,), "versions": (dict,)}
+        kinds |= {"config": (dict,), "experts": (list,), "versions": (dict,), "made": (dict,)}
         kinds |= {"net_source": (str, NoneType)}
         if not isinstance(content, dict):
             raise TypeError("its provenance is damaged")

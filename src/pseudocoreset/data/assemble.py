@@ -18,6 +18,10 @@ from pseudocoreset.errors import UserError
 
 # Called with (files done, files in all, what they are) while many files are read.
 Progress = Callable[[int, int, str], None]
+ALWAYS_UNPACKED = 256 << 20
+"""Bytes that any compressed file may unpack to."""
+MOST_COMPRESSED = 100
+"""Bytes that a compressed one may stand for, in larger files."""
 
 
 @contextmanager
@@ -40,6 +44,21 @@ def require_file(path: Path) -> None:
     """Refuse a file that isn't there."""
     if not path.is_file():
         raise UserError(f"{path}: the file is missing; get or unpack the data set again.")
+
+
+def refuse_bomb(path: Path, inside: int, outside: int) -> None:
+    """Refuse a compressed file that would take far more memory than it should, before it does.
+
+    Args:
+        path: the file
+        inside: bytes that it unpacks to
+        outside: bytes that these take in it
+    """
+    if inside > max(ALWAYS_UNPACKED, MOST_COMPRESSED * outside):
+        raise UserError(
+            f"{path}: {outside} bytes would unpack to {inside}, as no data do; don't trust it, and "
+            "get or save the file again."
+        )
 
 
 def find_folder(root: Path, places: Sequence[str], files: Sequence[str]) -> Path | None:

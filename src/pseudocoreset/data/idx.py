@@ -9,7 +9,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pseudocoreset.data.assemble import find_folder, make_image_data, make_split, require_folder
+from pseudocoreset.data.assemble import (
+    find_folder,
+    make_image_data,
+    make_split,
+    refuse_bomb,
+    require_folder,
+)
 from pseudocoreset.data.dataset import Data, Scaling, Split
 from pseudocoreset.errors import UserError
 
@@ -95,6 +101,8 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             header = stream.read(4 + 4 * dimensions)
             shape = _shape(path, header, dimensions)
+            if path.suffix == ".gz":
+                refuse_bomb(path, prod(shape), path.stat().st_size)
             # Read by the block: a header can promise any size, and only what is there is kept.
             content = bytearray()
             while len(content) <= prod(shape) and (block := stream.read(1 << 20)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pseudocoreset.data.assemble import make_image_data, make_split
+from pseudocoreset.data.assemble import make_image_data, make_split, refuse_bomb
 from pseudocoreset.data.dataset import Data
 from pseudocoreset.errors import UserError
 
@@ -80,6 +80,7 @@ def _read_array(
             )
         if prod(shape) * dtype.itemsize != member.file_size - stream.tell():
             raise ValueError("the header and the size disagree")
+        refuse_bomb(path, member.file_size, member.compress_size)
     with archive.open(member) as stream:
         array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
         stream.read()  # zipfile compares its checksum once it sees the end

@@ -1,6 +1,5 @@
 """A pickle reader that can make dictionaries, lists, text, numbers and byte arrays, no more."""
 
-import _codecs
 import io
 import pickle
 from math import prod
@@ -49,12 +48,19 @@ class PickledType:
         """Byte order and the like: nothing that a byte has."""
 
 
+def _encoded(text: Any, encoding: Any) -> bytes:
+    """Bytes as Python 3 writes them in protocol 2; by other encodings few bytes become many."""
+    if encoding not in ("latin1", b"latin1"):
+        raise ValueError("not bytes")
+    return bytes(text.encode("latin1"))
+
+
 ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): PickledArray,
     ("numpy._core.multiarray", "_reconstruct"): PickledArray,
     ("numpy", "ndarray"): PickledArray,
     ("numpy", "dtype"): PickledType,
-    ("_codecs", "encode"): _codecs.encode,  # how Python 3 writes bytes in protocol 2
+    ("_codecs", "encode"): _encoded,
 }
 
 

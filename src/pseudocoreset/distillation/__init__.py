@@ -2,7 +2,7 @@
 
 from pseudocoreset.distillation.distill import distill
 from pseudocoreset.distillation.job import DistillOptions, Job, resolve
-from pseudocoreset.distillation.loop import FARTHEST, run
+from pseudocoreset.distillation.loop import FARTHEST, check_stores, run
 from pseudocoreset.distillation.rules import SLOTS
 from pseudocoreset.distillation.start import start_points
 
@@ -11,6 +11,7 @@ __all__ = [
     "SLOTS",
     "DistillOptions",
     "Job",
+    "check_stores",
     "distill",
     "resolve",
     "run",

@@ -44,6 +44,7 @@ def distill(
     checkpoint_every: int | None = None,
     seed: int = 0,
     device: DeviceLike = "auto",
+    other_versions: bool = False,
     progress: ProgressLike = True,
 ) -> Pseudocoreset:
     """Make a pseudocoreset of `data`. A setting that is left out is the recipe's.
@@ -75,6 +76,7 @@ def distill(
         checkpoint_every: updates between two checkpoints
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        other_versions: go on with a run that another device or version began
         progress: whether to show a progress bar
     """
     start = init if isinstance(init, Pseudocoreset) else None
@@ -110,4 +112,14 @@ def distill(
         nets = [net]
     elif net is not None:
         nets = list(net)
-    return run(job, data, stores, nets=nets, out=out, seed=seed, device=device, progress=progress)
+    return run(
+        job,
+        data,
+        stores,
+        nets=nets,
+        out=out,
+        seed=seed,
+        device=device,
+        other_versions=other_versions,
+        progress=progress,
+    )

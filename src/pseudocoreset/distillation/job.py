@@ -9,6 +9,7 @@ from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data
 from pseudocoreset.engine.options import Options, limits_of, option, parsed
+from pseudocoreset.engine.search import Among, Around
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
@@ -31,16 +32,19 @@ class DistillOptions(Options):
         "pixels",
         "how images are stored: pixels, mosaic:F for F×F smaller ones, or chroma:F for twice as "
         "many with colour at half the resolution",
+        search=Among(("pixels", "mosaic:2", "mosaic:4")),
     )
     labels: str = option(
         "hard",
         "targets: hard (fixed), learned, or experts (their mean prediction at the end)",
         choices=("hard", "learned", "experts"),
+        search=Among(("hard", "learned")),
     )
     label_start: str = option(
         "classes",
         "what learned labels are at first: classes (smoothed) or experts (their mean prediction)",
         choices=("classes", "experts"),
+        search=Among(("classes", "experts")),
     )
     label_temperature: float = option(
         1.0,
@@ -48,7 +52,9 @@ class DistillOptions(Options):
         above=0,
     )
     steps: int = option(1000, "updates (N)", at_least=0, extendable=True)
-    lr_images: float = option(1000.0, "learning rate of the inputs, for a mean loss (α)", above=0)
+    lr_images: float = option(
+        1000.0, "learning rate of the inputs, for a mean loss (α)", above=0, search=Around(32, 8)
+    )
     optimizer: str = option(
         "sgd",
         "rule of the updates: sgd, or adam, whose learning rates are far smaller",
@@ -68,7 +74,9 @@ class DistillOptions(Options):
     dsa: str | None = option(
         None, "augmentation: on, off, or kinds separated by commas; default: the experts' own"
     )
-    lr_labels: float = option(10.0, "learning rate of learned labels", above=0)
+    lr_labels: float = option(
+        10.0, "learning rate of learned labels", above=0, search=Around(8, 32)
+    )
     init: str = option(
         "real",
         "what the coreset is at first: real, noise, or the path of a coreset or a run to improve",
@@ -89,6 +97,8 @@ UPDATE_OPTIONS = (
     "label_start",
 )
 """What a method that makes no updates has no use for."""
+FOR_LEARNED = ("lr_labels", "label_start")
+"""What has a use only where labels are learned."""
 FROM_CORESET = "coreset"
 """What a configuration has as `init` where another coreset was the start."""
 LATER = (
@@ -150,7 +160,7 @@ def resolve(
     stores: Sequence[ExpertStore],
     method: Method | str,
     options: DistillOptions,
-    recipe: str = "best",
+    recipe: str | Recipe = "best",
     *,
     start: Pseudocoreset | None = None,
 ) -> Job:
@@ -161,7 +171,7 @@ def resolve(
         stores: the experts
         method: a method or its name
         options: the options of the loop
-        recipe: `best`, `tuned`, `paper`, or a YAML file
+        recipe: `best`, `tuned`, `paper`, a YAML file, or what one would say
         start: a coreset to begin with; default: what `options.init` says
     """
     method = method_class(method)() if isinstance(method, str) else method
@@ -170,11 +180,9 @@ def resolve(
             f"`method` is a {type(method).__name__}: give a method, such as FBPC(), or its name.",
             "method",
         )
-    kind = "regression" if data.task == "regression" else "images" if data.is_image else "table"
-    found = recipe_for(data.name, options.ipc, method_name(method), recipe, kind=kind)
-    if recipe == "best" and not _form_fits(found, data, options):
-        found = recipe_for(data.name, options.ipc, method_name(method), "tuned", kind=kind)
+    found = recipe if isinstance(recipe, Recipe) else _find(data, method, options, recipe)
     values = _for_optimizer(_recipe_values(found, method), options)
+    found = replace(found, values=values)
     complete = method.resolved(values)
     if stores:
         last = min(store.last_epoch for store in stores)
@@ -200,6 +208,15 @@ def resolve(
     if isinstance(likelihood, Gaussian):
         loop = replace(loop, target_noise=likelihood.noise)
     return Job(complete, loop, form, likelihood, augmentation, found, start)
+
+
+def _find(data: Data, method: Method, options: DistillOptions, recipe: str) -> Recipe:
+    kind = "regression" if data.task == "regression" else "images" if data.is_image else "table"
+    found = recipe_for(data.name, options.ipc, method_name(method), recipe, kind=kind)
+    form = found.values.get("form", "pixels")
+    if recipe == "best" and "form" not in options.given and not form_fits(form, data, options.ipc):
+        return recipe_for(data.name, options.ipc, method_name(method), "tuned", kind=kind)
+    return found
 
 
 def _start(init: str) -> Pseudocoreset | None:
@@ -253,16 +270,22 @@ def times(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape))
 
 
-def _form_fits(recipe: Recipe, data: Data, options: DistillOptions) -> bool:
-    """Whether the data can be stored in a recipe's form: their sides, and enough in each class."""
-    form = parse_form(recipe.values.get("form", "pixels"))
-    if form.seen == 1 or "form" in options.given:
+def form_fits(spec: str, data: Data, ipc: int) -> bool:
+    """Whether data can be stored in a form: by their sides, and enough of them in each class.
+
+    Args:
+        spec: the form
+        data: the data set
+        ipc: images per class
+    """
+    form = parse_form(spec)
+    if form.seen == 1:
         return True
     try:
         form.check(data.input_shape)
     except UserError:
         return False
-    return int(data.train.targets.bincount().min()) >= options.ipc * form.seen
+    return int(data.train.targets.bincount().min()) >= ipc * form.seen
 
 
 def _recipe_values(recipe: Recipe, method: Method) -> dict[str, Any]:
@@ -335,7 +358,7 @@ def _check_use(method: Method, given: DistillOptions, complete: DistillOptions) 
                 )
         if complete.labels == "learned":
             raise UserError(f"{method_name(method)} learns no `labels`: leave them hard.", "labels")
-    for name in ("lr_labels", "label_start"):
+    for name in FOR_LEARNED:
         if name in given.given and complete.labels != "learned":
             raise UserError(f"`{name}` has no use unless `labels` are learned.", name)
     if "label_temperature" in given.given and complete.labels == "hard":

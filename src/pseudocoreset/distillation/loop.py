@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import inf, isfinite
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError
+from pseudocoreset.engine.versions import made_on
+from pseudocoreset.errors import DivergedError, UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.experts.targets import expert_targets
 from pseudocoreset.likelihoods import Categorical
@@ -51,6 +52,7 @@ def run(
     out: Path | str | None = None,
     seed: int = 0,
     device: DeviceLike = "auto",
+    other_versions: bool = False,
     progress: ProgressLike = True,
 ) -> Pseudocoreset:
     """Do what a complete job says.
@@ -63,9 +65,10 @@ def run(
         out: folder of the run
         seed: seed of all randomness
         device: where to run
+        other_versions: go on with what another device or version began
         progress: whether to show a progress bar
     """
-    _check_stores(stores, data)
+    check_stores(stores, data)
     networks = _networks(stores, nets, data)
     config = job.config()
     provenance = Provenance(
@@ -84,7 +87,8 @@ def run(
     )
     if job.options.label_start == "experts":
         _require_experts("label_start", stores)
-    making = _Run(data, job, choose_device(device), seed, stores)
+    place = choose_device(device)
+    making = _Run(data, job, place, seed, stores)
     divergence = None
     if job.method.makes_updates:
         divergence = prepare(job.method, making.contexts(stores, networks))
@@ -95,18 +99,25 @@ def run(
         named = asdict(provenance)
         own = {name: named[name] for name in ("data", "data_fingerprint", "holdout", "seed")}
         whole = {**provenance.config, **own, "experts": provenance.experts}
-        folder = RunFolder(Path(out), whole, job.extendable())
+        folder = RunFolder(
+            Path(out), whole, job.extendable(), device=place, other_versions=other_versions
+        )
     with nullcontext() if folder is None else folder.alone():
         if divergence is not None:
             making.go(divergence, folder, progress)
         stored, targets = making.result()
+        parts = [] if folder is None else folder.parts()
+        made = {
+            "updates": parts or [{"after_update": 0, **made_on(place)}],
+            "experts": [made for store in stores for made in store.makers()],
+        }
         coreset = Pseudocoreset(
             stored.cpu(),
             targets.cpu(),
             class_names=data.class_names,
             scaling=data.scaling,
             dsa=str(job.augmentation),
-            provenance=provenance,
+            provenance=replace(provenance, made=made),
             form=job.form,
             likelihood=job.likelihood,
             target_scaling=data.target_scaling,
@@ -138,7 +149,13 @@ def _require_experts(name: str, stores: Sequence[ExpertStore]) -> None:
         raise UserError(f"`{name}` of the experts need experts: give `experts`.", name)
 
 
-def _check_stores(stores: Sequence[ExpertStore], data: Data) -> None:
+def check_stores(stores: Sequence[ExpertStore], data: Data) -> None:
+    """Refuse experts of other data, and damaged ones.
+
+    Args:
+        stores: the experts
+        data: the data set
+    """
     for store in stores:
         if store.identity.fingerprint != data.fingerprint:
             there, holdout = store.identity, 0 if data.holdout is None else len(data.holdout)
@@ -323,7 +340,7 @@ class _Run:
             return
         config = self._job.config()
         rates = [f"`{name}` ({config[name]:g})" for name in config if name.startswith("lr_")]
-        raise UserError(
+        raise DivergedError(
             f"update {update} gave a loss or a gradient that is not finite. The run keeps what was "
             f"done before it: begin another `out` with a lower {' or '.join(rates)}, or look for "
             "values out of range in the data.",

@@ -1,12 +1,12 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and survive a loss of power once they are there."""
 
 import json
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from errno import EISDIR
+from contextlib import contextmanager, nullcontext, suppress
+from errno import EINVAL, EISDIR, ENOTSUP
 from glob import escape
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pseudocoreset.engine.parse import parse_json
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
@@ -36,10 +37,11 @@ LEFT_BEHIND_S = 3600
 def whole_file(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on success it is synced and moved there at once.
 
-    A reader, or a process that starts after a crash, sees the old file or the whole new one.
+    A reader, or a process that starts after a crash, sees the old file or the whole new one. After
+    this, the new one also survives a loss of power.
     """
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if path.is_dir():
             raise IsADirectoryError(EISDIR, "it is a folder")
         _remove_left_behind(path)
@@ -48,15 +50,58 @@ def whole_file(path: Path) -> Iterator[Path]:
         part = Path(name)
         try:
             yield part
-            with part.open("rb") as written:
-                os.fsync(written.fileno())
+            sync(part)
             # mkstemp makes files private; a result should have the permissions of any other file.
             umask = os.umask(0)
             os.umask(umask)
             part.chmod(0o666 & ~umask)
             part.replace(path)
+            sync(path.parent)
         finally:
             part.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those it lies in, which survive a loss of power then."""
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for place in reversed(missing):
+        sync(place.parent)
+
+
+def sync_tree(folder: Path) -> None:
+    """Make all that a folder holds survive a loss of power."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a text file and sync it; where that fails, the file is as it was before."""
+    with writing(path), path.open("ab") as file:
+        before = file.tell()
+        try:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.ftruncate(file.fileno(), before)
+            raise
+
+
+def sync(path: Path) -> None:
+    """Write a file's content, or a folder's list of names, to the disk itself."""
+    folder = path.is_dir()
+    if folder and os.name == "nt":  # where folders can't be opened
+        return
+    with suppress(PermissionError) if folder else nullcontext():  # one that may not be listed
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if not folder or error.errno not in (EINVAL, ENOTSUP):  # no such thing there
+                raise
+        finally:
+            os.close(handle)
 
 
 @contextmanager
@@ -103,7 +148,7 @@ def _remove_left_behind(path: Path) -> None:
 def lock_file(path: Path) -> Iterator[IO[bytes]]:
     """A file for `locked`."""
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         file = path.open("ab")
     with file:
         yield file
@@ -141,7 +186,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value as our JSON files have it."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
@@ -170,7 +220,7 @@ def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, A
             text = (tensors.metadata() or {}).get("pseudocoreset")
             if text is None:
                 raise UserError(f"{path} was not written by pseudocoreset: give {what}.")
-            metadata = json.loads(text)
+            metadata = parse_json(text)
             if not isinstance(metadata, dict):
                 raise ValueError("its metadata is no JSON object")
             if metadata.get("kind") != what and what != ANY:

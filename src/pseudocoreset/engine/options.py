@@ -15,6 +15,7 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
+from pseudocoreset.engine.search import Search
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
@@ -35,6 +36,8 @@ class Limits:
     choices: tuple[str, ...] | None = None
     extendable: bool = False
     """Whether a run that goes on may have another value."""
+    search: Search | None = None
+    """The values that `tune` tries; None: it leaves the option alone."""
 
     def problem(self, value: Any) -> str | None:
         """What was expected, if the value is not allowed."""
@@ -69,6 +72,7 @@ def option(
     below: float | None = None,
     choices: Iterable[str] | None = None,
     extendable: bool = False,
+    search: Search | None = None,
 ) -> Any:
     """A field with its default, its line of help and its limits.
 
@@ -81,9 +85,10 @@ def option(
         below: the value must be smaller
         choices: the only texts that are allowed
         extendable: whether a run that goes on may have another value
+        search: the values that `tune` tries: `Around`, `Among` or `Epochs`
     """
     allowed = None if choices is None else tuple(choices)
-    limits = Limits(help, at_least, above, at_most, below, allowed, extendable)
+    limits = Limits(help, at_least, above, at_most, below, allowed, extendable, search)
     return field(default=default, metadata={_KEY: limits})
 
 
@@ -109,7 +114,7 @@ class Options:
 
     def _check(self, each: "Field[Any]") -> None:
         value, hint = getattr(self, each.name), type_of(type(self), each.name)
-        if not _has_type(value, hint):
+        if not has_type(value, hint):
             raise UserError(
                 f"`{each.name}` is {printable(repr(value))}: give {_in_words(hint)}.", each.name
             )
@@ -213,7 +218,13 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def _has_type(value: object, hint: Any) -> bool:
+def has_type(value: object, hint: Any) -> bool:
+    """Whether a value is of an annotated type of an option; whole numbers are numbers.
+
+    Args:
+        value: what was given
+        hint: the type
+    """
     kinds = _kinds(hint)
     if hint == tuple[str, ...]:
         return isinstance(value, tuple) and all(isinstance(part, str) for part in value)

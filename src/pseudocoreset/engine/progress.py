@@ -22,7 +22,7 @@ class Progress(Protocol):
 
 class _Silent:
     def task(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Task]:  # noqa: ARG002
-        return nullcontext(_SilentTask())
+        return nullcontext(SILENT_TASK)
 
 
 class _SilentTask:
@@ -32,6 +32,8 @@ class _SilentTask:
 
 SILENT: Progress = _Silent()
 """For callers that want no progress."""
+SILENT_TASK: Task = _SilentTask()
+"""Work that nobody listens to."""
 
 
 ProgressLike = bool | Progress

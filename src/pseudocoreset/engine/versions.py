@@ -5,9 +5,14 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
+
+from pseudocoreset.engine.device import device_name
+from pseudocoreset.engine.text import printable
+from pseudocoreset.errors import UserError
 
 
 @cache
@@ -33,3 +38,44 @@ def versions() -> dict[str, str]:
         "numpy": numpy.__version__,
         "python": platform.python_version(),
     }
+
+
+def made_on(device: torch.device) -> dict[str, Any]:
+    """What the last bits of a result hang on: device, number of threads, versions.
+
+    Args:
+        device: where it was computed
+    """
+    return {
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+
+
+def refuse_other(made: object, device: torch.device, where: object) -> None:
+    """Refuse to go on with what another kind of device or another version began.
+
+    What says nothing of it, as files from before this was recorded, is not refused.
+
+    Args:
+        made: what `made_on` said of it, as a file has it
+        device: where it is to go on
+        where: what was begun
+    """
+    found = made if isinstance(made, dict) else {}
+    kept = found.get("versions")
+    there = kept if isinstance(kept, dict) else {}
+    here = versions()
+    pairs = {name: (there.get(name), here[name]) for name in ("pseudocoreset", "torch")}
+    if "device" in found and (found["device"] == "cpu") != (device.type == "cpu"):
+        pairs = {"device": (found["device"], device.type), **pairs}
+    for name, (before, now) in pairs.items():
+        # A build for another device, 2.13.0+cpu, is the same version.
+        if before is not None and str(before).partition("+")[0] != now.partition("+")[0]:
+            raise UserError(
+                f"{where} was begun with {name} {printable(before)}, not {now}, and its parts "
+                "would not be of one kind: give `other_versions` to go on all the same, or "
+                "another `out`.",
+                "other_versions",
+            )

@@ -41,6 +41,7 @@ from pseudocoreset.nets import NetLike
 from pseudocoreset.posterior import Posterior, Sampler, sample_posteriors
 from pseudocoreset.posterior.sample import chains_for
 from pseudocoreset.predictor import TEST_BATCH, Predictor
+from pseudocoreset.scale import Executor
 
 DIAGNOSTICS = ("seed", "temperature", "kinetic_temperature", "loss_trace")
 """What an evaluation keeps of a posterior's details."""
@@ -150,6 +151,7 @@ def evaluate(
     corruptions_dir: Path | str | None = None,
     ood: Data | None = None,
     device: DeviceLike = "auto",
+    executor: Executor | None = None,
     progress: ProgressLike = True,
 ) -> Evaluation:
     """Score a posterior; of a coreset, sample a posterior for each seed and score them all.
@@ -173,6 +175,7 @@ def evaluate(
         corruptions_dir: folder of the official arrays, which are read instead of being made
         ood: tell the test images of these data from the points by the predictions' uncertainty
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        executor: for a coreset, where chains run, such as `pc.ProcessExecutor(4)`; default: here
         progress: whether to show a progress bar
     """
     require_type(what, (Pseudocoreset, Posterior), "what", "a coreset or a posterior")
@@ -180,6 +183,7 @@ def evaluate(
     require_type(ood, (Data, NoneType), "ood", "a data set, such as load_data('digits')")
     points = points_to_score(what, data, split, other_data=other_data)
     _check_temperature(predictive_temperature, data)
+    choose_device(device)  # where predictions are made, wherever chains run
     shifts = asked_shifts(data, points, split, corruptions, severities, corruptions_dir, ood)
     if isinstance(what, Posterior):
         if sampler != "tuned" or net is not None or weight is not None:
@@ -197,6 +201,7 @@ def evaluate(
             net=net,
             seeds=range(first_seed, first_seed + seeds),
             device=device,
+            executor=executor,
             progress=progress,
         )
     return score_posteriors(

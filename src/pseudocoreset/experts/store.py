@@ -1,4 +1,6 @@
-"""Expert trajectories on disk: `index.json` and one safetensors file a trajectory.
+"""Expert trajectories on disk: `index.json`, and for a trajectory one safetensors file.
+
+Beside it lies a small JSON file that says where and by which versions it was made.
 
 A trajectory is a matrix `params` (snapshots × parameters), and `buffers` where the network has
 some; row r is the state after `first_epoch + r` epochs. Files appear whole or not at all, and a
@@ -7,7 +9,7 @@ snapshot is read as one row, whatever the size of the store.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pseudocoreset.engine.files import lock_file, locked, open_tensors, write_json, write_tensors
+from pseudocoreset.engine.parse import read_json
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
@@ -109,7 +112,7 @@ class ExpertStore:
         path = Path(path)
         index = path / "index.json"
         try:
-            content = json.loads(index.read_text(encoding="utf-8"))
+            content = read_json(index)
             if content["format"] != FORMAT:
                 raise UserError(
                     f"{index} has format {printable(content['format'])} and this version reads "
@@ -125,7 +128,7 @@ class ExpertStore:
             ) from None
         except UserError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{index} can't be read as an expert store's index ({printable(error)}): train the "
                 "experts again into another folder."
@@ -227,6 +230,29 @@ class ExpertStore:
         """
         return self.path / f"trajectory-{number:04d}.safetensors"
 
+    def made_path(self, number: int) -> Path:
+        """Where it is said on which device and by which versions trajectory `number` was made.
+
+        Args:
+            number: the number of the trajectory
+        """
+        return self.trajectory_path(number).with_suffix(".json")
+
+    def makers(self) -> list[dict[str, Any]]:
+        """The devices and versions that made the trajectories, each once.
+
+        Trajectories that were made before this was recorded are in none.
+        """
+        found: list[dict[str, Any]] = []
+        for trajectory in self.trajectories:
+            try:
+                made = json.loads(trajectory.with_suffix(".json").read_text(encoding="utf-8"))
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(made, dict) and made not in found:
+                found.append(made)
+        return found
+
     def is_whole(self, number: int) -> bool:
         """Whether trajectory `number` is there and can be read; another store's is refused.
 
@@ -307,7 +333,12 @@ class ExpertStore:
         self._refuse_other(trajectory, identity if isinstance(identity, dict) else {}, advice)
 
     def write(
-        self, number: int, snapshots: list[Weights], figures: Mapping[str, Any], net: Net
+        self,
+        number: int,
+        snapshots: list[Weights],
+        figures: Mapping[str, Any],
+        net: Net,
+        made: Mapping[str, Any] | None = None,
     ) -> None:
         """Store one trajectory, whole or not at all.
 
@@ -316,6 +347,8 @@ class ExpertStore:
             snapshots: the weights after each epoch that is kept
             figures: what to keep in the metadata
             net: the network
+            made: where and by which versions it was made; kept beside the file, not in it, so
+                that equal weights are equal files
         """
         dtype = torch.float16 if self.identity.half else torch.float32
         tensors = {"params": torch.stack([s.params for s in snapshots]).to(dtype)}
@@ -328,6 +361,8 @@ class ExpertStore:
             "digest": _digest(*(part.numpy().data for part in tensors.values())),
             **figures,
         }
+        if made is not None:  # first: where there is a trajectory, what belongs to it is there
+            write_json(self.made_path(number), made)
         write_tensors(self.trajectory_path(number), tensors, metadata)
         self.__dict__.pop("trajectories", None)
 
@@ -407,7 +442,7 @@ class Claims:
         self._rest = iter(numbers)
         self._others: list[int] = []
 
-    def free(self) -> Iterator[int]:
+    def free(self) -> Generator[int]:
         """One after another of those that no other process has.
 
         Several such iterators, used in turn, share them out.

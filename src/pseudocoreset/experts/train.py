@@ -2,34 +2,26 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
-from jaxtyping import Int64
-from torch import Tensor
 
 from pseudocoreset.augment import Augmentation
 from pseudocoreset.data import Data
-from pseudocoreset.engine.device import DeviceLike, choose_device
+from pseudocoreset.engine.device import DeviceLike
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import ProgressLike, Task, progress_of
-from pseudocoreset.engine.random import Rng
-from pseudocoreset.engine.streams import SideStream
+from pseudocoreset.engine.versions import refuse_other
 from pseudocoreset.errors import UserError, require_type
+from pseudocoreset.experts.elsewhere import train_elsewhere
+from pseudocoreset.experts.lane import Lane, left_out
 from pseudocoreset.experts.store import Claims, ExpertStore, StoreIdentity
-from pseudocoreset.likelihoods import Categorical, Gaussian, Likelihood
-from pseudocoreset.nets import Net, NetLike, Weights, default_net, make_net
+from pseudocoreset.nets import Net, NetLike, default_net, make_net
 from pseudocoreset.predictor import Predictor
-from pseudocoreset.training import SGD, RealPoints, Training
+from pseudocoreset.scale import Executor, SerialExecutor
 
 AT_ONCE = 2
 """Experts side by side on a GPU: while one is looked at and stored, the other keeps it busy."""
-
-
-FOLDS = 10
-"""For regression, each expert leaves out one point in so many: what it misses there is noise."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +64,8 @@ def train_experts(
     half: bool | None = None,
     seed: int = 0,
     device: DeviceLike = "auto",
+    executor: Executor | None = None,
+    other_versions: bool = False,
     progress: ProgressLike = True,
 ) -> ExpertStore:
     """Train networks on `data` and store their trajectories in the folder `out`.
@@ -93,6 +87,8 @@ def train_experts(
         half: store snapshots in half precision
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        executor: where experts are trained, such as `pc.ProcessExecutor(4)`; default: here
+        other_versions: add experts to those of another device or version
         progress: whether to show a progress bar
     """
     named = {
@@ -108,26 +104,25 @@ def train_experts(
     options = options or ExpertOptions()
     options = replace(options, **{k: v for k, v in named.items() if v is not None})  # type: ignore[arg-type]
     options.check()
-    place = choose_device(device)
+    place = (executor or SerialExecutor()).device(device)
     network = make_net(net or default_net(data.input_shape), **data.shape)
     identity = identify(data, network, options, seed)
     store = ExpertStore.create(out, identity, network.source_digest)
     missing = [number for number in range(options.num) if not store.is_whole(number)]
     if not missing:
         return store
-    on_device = data.to(place)
-    predictor = Predictor(network, on_device.test.inputs, data.scaling)
+    if not other_versions:
+        for made in store.makers():
+            refuse_other(made, place, store.path)
     total, done = options.num * options.epochs, (options.num - len(missing)) * options.epochs
     bar = progress_of(progress).task("experts", total, done)
     with bar as task, store.claims(missing) as claims:
-        lanes = _train_side_by_side(
-            lambda: _Lane(network, on_device, predictor, store, place),
-            experts_at_once(len(missing), network, place),
-            claims,
-            task,
-        )
-        for _ in lanes[0].train(claims.others(), task):
-            pass
+        if executor is None:
+            at_once = experts_at_once(len(missing), network, place)
+            _train_here(network, data.to(place), store, place, at_once, claims, task)
+        else:
+            share = 1 / experts_at_once(AT_ONCE, network, place)
+            train_elsewhere(executor, share, network, data, store, place, claims, task)
     return ExpertStore.open(out)
 
 
@@ -136,21 +131,55 @@ def experts_at_once(num: int, net: Net, device: torch.device) -> int:
     return min(num, AT_ONCE if device.type == "cuda" and not net.draws else 1)
 
 
+def _train_here(
+    net: Net,
+    data: Data,
+    store: ExpertStore,
+    device: torch.device,
+    at_once: int,
+    claims: Claims,
+    task: Task,
+) -> None:
+    """Train what no other process has, side by side; then what others had and did not store."""
+    predictor = Predictor(net, data.test.inputs, data.scaling)
+
+    def train(lane: Lane, numbers: Iterator[int]) -> Iterator[bool]:
+        for number in numbers:
+            if store.is_whole(number):  # since another process wrote it
+                for _ in range(store.identity.epochs):
+                    task.advance()
+            else:
+                trained = yield from lane.train(number, task)
+                store.write(number, trained.snapshots, trained.figures, net, trained.made)
+
+    lanes = _train_side_by_side(
+        lambda: Lane(net, data, predictor, store.identity, device),
+        train,
+        at_once,
+        claims,
+    )
+    for _ in train(lanes[0], claims.others()):
+        pass
+
+
 def _train_side_by_side(
-    make_lane: Callable[[], "_Lane"], most: int, claims: Claims, task: Task
-) -> list["_Lane"]:
+    make_lane: Callable[[], Lane],
+    train: Callable[[Lane, Iterator[int]], Iterator[bool]],
+    most: int,
+    claims: Claims,
+) -> list[Lane]:
     """Train what no other process has in at most so many lanes; an epoch of each is begun in turn.
 
     An expert that diverges is told of when the others under way are stored.
     """
-    lanes: list[_Lane] = []
+    lanes: list[Lane] = []
     under_way: list[Iterator[bool]] = []
     failed: UserError | None = None
     try:
         while True:
             if len(lanes) < most and (not lanes or lanes[-1].leaves_room()):
                 lanes.append(make_lane())
-                under_way.append(lanes[-1].train(claims.free(), task))
+                under_way.append(train(lanes[-1], claims.free()))
             for training in list(under_way):
                 try:
                     if not next(training, False):
@@ -167,11 +196,6 @@ def _train_side_by_side(
     if failed is not None:
         raise failed
     return lanes
-
-
-def training_likelihood(data: Data) -> Likelihood:
-    """What experts are trained by; for regression with unit noise, which is not known yet."""
-    return Gaussian(data.outputs) if data.task == "regression" else Categorical(data.classes)
 
 
 def identify(data: Data, net: Net, options: ExpertOptions, seed: int) -> StoreIdentity:
@@ -192,149 +216,9 @@ def identify(data: Data, net: Net, options: ExpertOptions, seed: int) -> StoreId
         epochs=options.epochs,
         first_epoch=options.from_epoch,
         lr=options.lr,
-        batch=min(options.batch, len(data.train) - _left_out(data)),
+        batch=min(options.batch, len(data.train) - left_out(data)),
         dsa=str(augmentation),
         half=options.half,
         seed=seed,
         task=data.task,
     )
-
-
-class _Lane:
-    """Where experts are trained one after another, beside other lanes; its step is captured once.
-
-    An expert's random numbers follow from its number, whichever lane it is trained in.
-    """
-
-    def __init__(
-        self,
-        net: Net,
-        data: Data,
-        predictor: Predictor,
-        store: ExpertStore,
-        device: torch.device,
-    ) -> None:
-        identity = store.identity
-        self._net = net
-        self._data = data
-        self._predictor = predictor
-        self._store = store
-        self._device = device
-        self._likelihood = training_likelihood(data)
-        self._reserved_before = _reserved(device)
-        self._rng = Rng(device, identity.seed)
-        self._side = SideStream(device)
-        self._training = Training(
-            net,
-            SGD(identity.lr),
-            RealPoints(data.train, data.scaling, data.target_scaling),
-            Augmentation.parse(identity.dsa, data.mirror),
-            self._likelihood,
-            self._rng.device,
-            batch=identity.batch,
-        )
-
-    def train(self, numbers: Iterator[int], task: Task) -> Iterator[bool]:
-        """Train and store these experts; gives True whenever an epoch is begun and not yet done."""
-        for number in numbers:
-            if self._store.is_whole(number):  # since another process wrote it
-                for _ in range(self._store.identity.epochs):
-                    task.advance()
-            else:
-                yield from self._train_one(number, task)
-
-    def leaves_room(self) -> bool:
-        """Whether there is memory for another one, once this one has begun."""
-        taken = _reserved(self._device) - self._reserved_before
-        return self._device.type != "cuda" or torch.cuda.mem_get_info(self._device)[0] > 2 * taken
-
-    def wait(self) -> None:
-        """What is begun from now on waits for what this lane has begun."""
-        self._side.wait()
-
-    def _train_one(self, number: int, task: Task) -> Iterator[bool]:
-        """One trajectory: its snapshots, and the mean training loss of each epoch.
-
-        An epoch is as many whole batches as there are; the points left over differ from one epoch
-        to the next.
-        """
-        identity, training, generator = self._store.identity, self._training, self._rng.device
-        with self._side:
-            self._rng.reseed(identity.seed, "expert", number)
-            training.start(self._net.init(generator))
-        snapshots: list[Weights] = []
-        losses: list[float] = []
-        members, left_out = self._members(number)
-        steps = len(members) // identity.batch
-        for epoch in range(identity.epochs + 1):
-            if epoch:
-                with self._side:
-                    device = generator.device
-                    order = torch.randperm(len(members), generator=generator, device=device)
-                    training.set_order(order if left_out is None else members[order])
-                    training.run(steps)
-                yield True
-            self._side.wait()
-            if epoch:
-                losses.append(training.take("loss_sum") / steps)
-                figure = training.take("figure_sum") / steps
-                _refuse_divergence(number, epoch, losses[-1], training.weights, identity)
-                task.advance(loss=losses[-1], **{self._likelihood.figure_name: figure})
-            if epoch >= identity.first_epoch:
-                snapshots.append(Weights(*(part.to("cpu", copy=True) for part in training.weights)))
-        data, likelihood = self._data, self._likelihood
-        targets = data.test.targets
-        if data.target_scaling is not None:
-            targets = data.target_scaling.apply(targets)
-        outputs = self._predictor.outputs(training.weights)
-        score = float(likelihood.progress_figure(outputs, targets))
-        figures: dict[str, Any] = {"train_loss": losses, f"test_{likelihood.figure_name}": score}
-        if left_out is not None:
-            figures["left_out_rmse"] = self._error_at(left_out, training.weights)
-        self._store.write(number, snapshots, figures, self._net)
-
-    def _members(self, number: int) -> tuple[Int64[Tensor, " n"], Int64[Tensor, " k"] | None]:
-        """The points that an expert is trained on, and for regression those that it leaves out.
-
-        Expert i leaves out every tenth point of a random order that is the same for all.
-        """
-        everyone = torch.arange(len(self._data.train), device=self._device)
-        if self._data.task != "regression":
-            return everyone, None
-        generator = torch.Generator().manual_seed(0)
-        order = torch.randperm(len(everyone), generator=generator).to(self._device)
-        place = torch.arange(len(order), device=self._device) % FOLDS
-        same_number = len(order) - _left_out(self._data)  # folds may differ by one point
-        members = order[place != number % FOLDS][:same_number]
-        return members, order[place == number % FOLDS]
-
-    def _error_at(self, index: Int64[Tensor, " k"], weights: Weights) -> float:
-        """The RMSE at some training points, in scaled units."""
-        data = self._data
-        inputs, targets = RealPoints(data.train, data.scaling, data.target_scaling)({}, index)
-        with torch.no_grad():
-            return float(
-                self._likelihood.progress_figure(self._net.apply(weights, inputs), targets)
-            )
-
-
-def _left_out(data: Data) -> int:
-    """The most points that an expert leaves out."""
-    return -(-len(data.train) // FOLDS) if data.task == "regression" else 0
-
-
-def _reserved(device: torch.device) -> int:
-    return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
-
-
-def _refuse_divergence(
-    expert: int, epoch: int, loss: float, weights: Weights, identity: StoreIdentity
-) -> None:
-    """Stop an expert whose loss, or whose weights as they are stored, are not finite."""
-    stored = weights.params.half() if identity.half else weights.params
-    if not isfinite(loss) or not bool(stored.isfinite().all()):
-        raise UserError(
-            f"expert {expert} diverged in epoch {epoch} (loss {loss:.3g}): give a smaller `lr` "
-            f"than {identity.lr}.",
-            "lr",
-        )

@@ -12,6 +12,7 @@ from pseudocoreset.augment import Draw
 from pseudocoreset.engine.loop import Loop, State
 from pseudocoreset.engine.options import option
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.search import Around, Epochs
 from pseudocoreset.engine.streams import SideStream
 from pseudocoreset.errors import UserError
 from pseudocoreset.methods.base import Context, Divergence, Estimate, Method, Points
@@ -28,15 +29,19 @@ from pseudocoreset.training import coreset_points, outputs_of
 @dataclass(frozen=True)
 class _FunctionSpace(Method):
     samples: int = option(30, "Monte-Carlo samples (S)", at_least=1)
-    from_epoch: int = option(2, "use experts from this epoch on (T)", at_least=0)
+    from_epoch: int = option(2, "use experts from this epoch on (T)", at_least=0, search=Epochs())
     to_epoch: int | None = option(
-        None, "use experts up to this epoch; none: to their last", at_least=0
+        None,
+        "use experts up to this epoch; none: to their last",
+        at_least=0,
+        search=Epochs(after="from_epoch"),
     )
     gamma: float = option(
         0.1,
         "training loss at which the MAP solution of the coreset is reached (γ), above the lowest "
         "loss that the targets allow",
         above=0,
+        search=Around(2, 8),
     )
     lr_map: float = option(0.001, "learning rate of Adam towards the MAP solution", above=0)
     max_map_steps: int = option(5000, "bound on the steps towards the MAP solution", at_least=1)

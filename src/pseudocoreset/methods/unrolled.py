@@ -10,6 +10,7 @@ from torch import Tensor
 from pseudocoreset.engine.loop import Loop, State
 from pseudocoreset.engine.options import option
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.search import Around
 from pseudocoreset.errors import UserError
 from pseudocoreset.methods.base import Context, Divergence, Estimate, Method, Points
 from pseudocoreset.methods.map_solution import random_order
@@ -67,7 +68,9 @@ class Unrolled(Method):
     pool: int = option(8, "networks of different ages to draw from", at_least=1)
     longest: int = option(300, "steps after which a network of the pool starts anew", at_least=1)
     real_batch: int = option(1000, "real points of an update", at_least=1)
-    inner_step: float = option(0.03, "step size of the networks' training (η)", above=0)
+    inner_step: float = option(
+        0.03, "step size of the networks' training (η)", above=0, search=Around(4)
+    )
     inner_friction: float = option(0.1, "1 − momentum of their training (α)", above=0, at_most=1)
     inner_decay: float = option(0.001, "weight decay of their training (d)", at_least=0)
     clip: float = option(2.0, "largest norm of a gradient, in running means of such norms", above=0)

@@ -10,6 +10,7 @@ from pseudocoreset.augment import Draw
 from pseudocoreset.engine.loop import Loop, State, exact_products
 from pseudocoreset.engine.options import option
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.search import Around
 from pseudocoreset.last_layer import HEAD_PRECISION, HEAD_PRIOR, head_posterior
 from pseudocoreset.methods.base import Context, Divergence, Estimate, Method, Points
 from pseudocoreset.methods.map_solution import random_order
@@ -51,7 +52,10 @@ class VBPC(Method):
         HEAD_PRIOR, "precision of the prior of the last layer's weights (ρ)", above=0
     )
     head_precision: float = option(
-        HEAD_PRECISION, "precision of the coreset's targets, for the last layer (β)", above=0
+        HEAD_PRECISION,
+        "precision of the coreset's targets, for the last layer (β)",
+        above=0,
+        search=Around(8),
     )
     kl_weight: float = option(
         0.01, "how much the KL of the last layer to its prior counts (β_D)", at_least=0
@@ -60,7 +64,9 @@ class VBPC(Method):
     pool_steps: int = option(
         100, "steps on the coreset after which a network is replaced by a fresh one", at_least=1
     )
-    lr_pool: float = option(0.001, "learning rate of Adam for the networks", above=0)
+    lr_pool: float = option(
+        0.001, "learning rate of Adam for the networks", above=0, search=Around(4)
+    )
     real_batch: int = option(1024, "real points an update", at_least=1)
 
     def prepare(self, context: Context) -> Divergence:

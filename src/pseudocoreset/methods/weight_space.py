@@ -15,6 +15,7 @@ from pseudocoreset.augment import Draw
 from pseudocoreset.engine.loop import State, compiled
 from pseudocoreset.engine.options import option
 from pseudocoreset.engine.random import Rng
+from pseudocoreset.engine.search import Around, Epochs
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.methods.base import Context, Divergence, Estimate, Method, Points
@@ -59,9 +60,10 @@ class WeightSpace(Method):
         20,
         "students start from an expert after fewer epochs than this; fewer where the experts end",
         at_least=1,
+        search=Epochs(),
     )
     student_steps: int = option(30, "steps of a student on the coreset", at_least=1)
-    lr_student: float = option(0.03, "learning rate of a student", above=0)
+    lr_student: float = option(0.03, "learning rate of a student", above=0, search=Around(4))
 
     @property
     def follows(self) -> int:

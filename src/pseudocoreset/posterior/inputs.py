@@ -1,6 +1,7 @@
 """From what people have to what networks take: arrays, PIL images, paths, rows of a table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from torch import Tensor
 
 from pseudocoreset.data import Column, Scaling, encode_rows
 from pseudocoreset.data.assemble import resize
-from pseudocoreset.data.decode import eight_bits, read_image
+from pseudocoreset.data.decode import eight_bits, read_images
 from pseudocoreset.data.npz import channels_first, read_arrays
 from pseudocoreset.errors import UserError
+from pseudocoreset.predictor import TEST_BATCH
 
+BLOCK = TEST_BATCH
+"""Inputs that are read and predicted at a time; batch statistics are taken over as many."""
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
 
@@ -170,35 +174,92 @@ def read_inputs(
         input_shape: the shape that networks take
         columns: the columns of a table
     """
+    blocks = list(read_blocks(paths, input_shape, columns))
+    names = [name for names, _ in blocks for name in names]
+    return names, torch.cat([inputs for _, inputs in blocks])
+
+
+def read_blocks(
+    paths: Sequence[Path], input_shape: tuple[int, ...], columns: tuple[Column, ...]
+) -> Iterator[tuple[list[str], Tensor]]:
+    """The same, a block of inputs after another; images are read when their block is asked for.
+
+    All blocks but the last have `BLOCK` inputs.
+
+    Args:
+        paths: image files, folders of them, .npz files with `images`; CSV files for tables
+        input_shape: the shape that networks take
+        columns: the columns of a table
+    """
     names: list[str] = []
     parts: list[Tensor] = []
+    for found_names, found in _parts(paths, input_shape, columns):
+        start = 0
+        while start < len(found):
+            end = start + BLOCK - len(names)
+            names += found_names[start:end]
+            parts.append(found[start:end])
+            start = end
+            if len(names) == BLOCK:
+                yield names, torch.cat(parts)
+                names, parts = [], []
+    if names:
+        yield names, torch.cat(parts)
+
+
+def _listed(paths: Sequence[Path], input_shape: tuple[int, ...]) -> list[str]:
+    """The files to read, by name: as paths, many would take much memory."""
+    files: list[str] = []
     for path in paths:
-        found_names, found = _read(path, input_shape, columns)
-        names += found_names
-        parts.append(found)
-    return names, torch.cat(parts)
-
-
-def _read(
-    path: Path, input_shape: tuple[int, ...], columns: tuple[Column, ...]
-) -> tuple[list[str], Tensor]:
-    if not path.exists():
-        raise UserError(f"{path} does not exist.", "x")
-    if len(input_shape) == 1:
-        if path.is_dir():
+        if not path.exists():
+            raise UserError(f"{path} does not exist.", "x")
+        if not path.is_dir():
+            files.append(str(path))
+            continue
+        if len(input_shape) == 1:
             raise UserError(f"{path} is a folder: give a CSV file.", "x")
-        rows = torch.from_numpy(encode_rows(columns, path))
-        return [f"{path}[{number}]" for number in range(len(rows))], rows
-    channels, side = input_shape[0], input_shape[-1]
-    if path.is_dir():
-        files = sorted(each for each in path.rglob("*") if each.suffix.lower() in IMAGE_SUFFIXES)
-        files = [each for each in files if not each.name.startswith(".")]
-        if not files:
+        inside = sorted(
+            each
+            for each in path.rglob("*")
+            if each.suffix.lower() in IMAGE_SUFFIXES and not each.name.startswith(".")
+        )
+        if not inside:
             raise UserError(f"{path} holds no image files.", "x")
-        return read_inputs(files, input_shape, columns)
-    if path.suffix != ".npz":
-        image = torch.from_numpy(read_image(path, channels, side, fit=True).copy())
-        return [str(path)], image[None]
-    images = channels_first(path, "images", read_arrays(path, ("images",))["images"])
-    tensor = _from_bytes(images, input_shape)
-    return [f"{path}[{number}]" for number in range(len(tensor))], tensor
+        files += map(str, inside)
+    return files
+
+
+def _parts(
+    paths: Sequence[Path], input_shape: tuple[int, ...], columns: tuple[Column, ...]
+) -> Iterator[tuple[list[str], Tensor]]:
+    """What files hold: image files by the block, others whole."""
+    table = len(input_shape) == 1
+    try:
+        for is_image, group in groupby(
+            _listed(paths, input_shape), lambda file: not table and not file.endswith(".npz")
+        ):
+            while files := list(islice(group, BLOCK if is_image else 1)):
+                if is_image:
+                    yield files, _decoded(files, input_shape)
+                else:
+                    yield _whole(files[0], input_shape, columns)
+    except OSError as error:
+        raise UserError(f"{error.filename} can't be read ({error.strerror}).", "x") from None
+
+
+def _decoded(files: Sequence[str], input_shape: tuple[int, ...]) -> Tensor:
+    channels, side = input_shape[0], input_shape[-1]
+    paths = [Path(file) for file in files]
+    return torch.from_numpy(read_images(paths, channels, side, fit=True, progress=None, what=""))
+
+
+def _whole(
+    file: str, input_shape: tuple[int, ...], columns: tuple[Column, ...]
+) -> tuple[list[str], Tensor]:
+    """The inputs of a file that holds many: a table, or an .npz file."""
+    if len(input_shape) == 1:
+        found = torch.from_numpy(encode_rows(columns, file))
+    else:
+        arrays = read_arrays(Path(file), ("images",))
+        found = _from_bytes(channels_first(file, "images", arrays["images"]), input_shape)
+    return [f"{file}[{number}]" for number in range(len(found))], found

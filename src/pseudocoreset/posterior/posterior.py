@@ -1,6 +1,6 @@
 """Networks drawn from a posterior, and their predictions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,14 @@ from pseudocoreset.likelihoods import (
     RegressionPrediction,
 )
 from pseudocoreset.nets import Net, NetLike, Weights, make_net, make_stored_net
-from pseudocoreset.posterior.inputs import as_inputs
+from pseudocoreset.posterior.inputs import as_inputs, read_blocks
 from pseudocoreset.predictor import Predictor
 
 FORMATS = (1, 2)
 """1: images with classes. 2: all else, which readers of format 1 refuse."""
 KIND = "a posterior"
+LARGEST_SIDE = 4096
+"""Of images; a file can ask for any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,16 +122,40 @@ class Posterior:
         inputs = as_inputs(
             x, self.input_shape, self.scaling, self.columns, scaled=scaled, normalised=normalised
         )
-        place = choose_device(device)
         raw = not inputs.is_floating_point() or (len(self.input_shape) == 1 and not normalised)
-        outputs = self.outputs(inputs.to(place), scaling=self.scaling if raw else None)
+        here = inputs.to(choose_device(device))
+        outputs = self.outputs(here, scaling=self.scaling if raw else None)
+        found = self._predicted(outputs, samples)
+        return found.to(x.device if isinstance(x, Tensor) else torch.device("cpu"))
+
+    __call__ = predict
+
+    def predict_files(
+        self, paths: Sequence[Path], *, device: DeviceLike = "auto"
+    ) -> Iterator[tuple[list[str], Prediction | RegressionPrediction]]:
+        """Predictions for files, a block of inputs after another: names, and what is predicted.
+
+        Args:
+            paths: image files, folders, .npz files, or CSV files
+            device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        """
+        place, first = choose_device(device), None
+        for names, inputs in read_blocks(paths, self.input_shape, self.columns):
+            here = inputs.to(place)
+            first = first or Predictor(self.make_net(), here, self.scaling)
+            predictor = first.at(here)  # what the first has captured is used again
+            outputs = self.outputs(here, scaling=self.scaling, predictor=predictor)
+            yield names, self._predicted(outputs).to(torch.device("cpu"))
+
+    def _predicted(
+        self, outputs: Float[Tensor, "s n k"], samples: bool = False
+    ) -> Prediction | RegressionPrediction:
+        """What these outputs predict, in the targets' own units."""
         assert self.likelihood is not None
         found = self.likelihood.predict(outputs, keep_samples=samples)
         if isinstance(found, RegressionPrediction) and self.target_scaling is not None:
             found = found.unscaled(self.target_scaling)
-        return found.to(x.device if isinstance(x, Tensor) else torch.device("cpu"))
-
-    __call__ = predict
+        return found
 
     def outputs(
         self,
@@ -153,7 +179,13 @@ class Posterior:
             found.append(predictor.outputs(weights))
             if task is not None:
                 task.advance()
-        return torch.stack(found)
+        outputs = torch.stack(found)
+        if not bool(outputs.isfinite().all()):
+            raise UserError(
+                f"networks of {self.source or 'the posterior'} put out NaN or infinity at these "
+                "inputs: sample it again."
+            )
+        return outputs
 
     def save(self, path: Path | str, half: bool = False) -> None:
         """Write one safetensors file, whole or not at all.
@@ -248,6 +280,7 @@ def _check(posterior: Posterior) -> None:
     assert posterior.likelihood is not None
     classes, outputs = len(posterior.class_names), posterior.likelihood.outputs
     good = len(shape) in (1, 3) and len(posterior.scaling.mean) == shape[0]
+    good = good and all(1 <= side <= LARGEST_SIDE for side in shape[1:])
     good = good and isinstance(posterior.likelihood, Categorical) == bool(classes)
     good = good and (not classes or classes == outputs)
     if posterior.columns:

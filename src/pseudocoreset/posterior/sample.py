@@ -1,27 +1,24 @@
 """From a coreset to networks drawn from its posterior."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, isfinite
 
 import torch
-from torch import Tensor
 
-from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Pseudocoreset
-from pseudocoreset.engine.device import DeviceLike, choose_device
-from pseudocoreset.engine.progress import Progress, ProgressLike, Task, progress_of
-from pseudocoreset.engine.random import Rng
-from pseudocoreset.engine.streams import SideStream
+from pseudocoreset.engine.device import DeviceLike
+from pseudocoreset.engine.progress import SILENT_TASK, ProgressLike, Task, progress_of
 from pseudocoreset.engine.text import printable
 from pseudocoreset.engine.versions import versions
-from pseudocoreset.errors import UserError, require_type
+from pseudocoreset.errors import DivergedError, UserError, require_type
 from pseudocoreset.nets import Net, NetLike, Weights
+from pseudocoreset.posterior.lane import Chains, Lane
 from pseudocoreset.posterior.posterior import Posterior
 from pseudocoreset.posterior.protocols import FULL_WEIGHT, PROTOCOLS, named_sampler, sampler_name
 from pseudocoreset.posterior.sampler import Sampler
-from pseudocoreset.posterior.sghmc import SGHMCRule
-from pseudocoreset.training import FixedPoints, Training
+from pseudocoreset.scale import Executor, SerialExecutor
+from pseudocoreset.scale import Task as Work
 
 LOOKS = 10
 """Points of the loss trace between two samples."""
@@ -29,20 +26,17 @@ AT_ONCE = 8
 """Chains side by side on a GPU, of which one alone leaves much idle."""
 CHAINS = 4
 """Chains of a posterior that is kept."""
+Start = tuple[int, int]
+"""Seed and number of a chain."""
 
 
-@dataclass(frozen=True)
-class Chains:
-    """How many chains, by which sampler, and how often each point counts."""
+@dataclass
+class _Chain:
+    """What one chain gave."""
 
-    sampler: Sampler
-    chains: int
-    weight: float
-
-    @property
-    def keeps(self) -> int:
-        """Samples that a chain keeps."""
-        return self.sampler.epochs // self.sampler.every
+    samples: list[Weights] = field(default_factory=list)
+    loss_trace: list[float] = field(default_factory=list)
+    kinetic_temperature: float | None = None
 
 
 def chains_for(
@@ -92,6 +86,7 @@ def sample(
     net: NetLike | None = None,
     seed: int = 0,
     device: DeviceLike = "auto",
+    executor: Executor | None = None,
     progress: ProgressLike = True,
 ) -> Posterior:
     """Draw networks from the posterior given `coreset`.
@@ -104,11 +99,12 @@ def sample(
         net: the network; default: the one that the coreset was made with
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
+        executor: where chains run, such as `pc.ProcessExecutor(4)`; default: here
         progress: whether to show a progress bar
     """
     work = chains_for(coreset, sampler, chains, weight)
     (posterior,) = sample_posteriors(
-        coreset, work, net=net, seeds=[seed], device=device, progress=progress
+        coreset, work, net=net, seeds=[seed], device=device, executor=executor, progress=progress
     )
     return posterior
 
@@ -120,6 +116,7 @@ def sample_posteriors(
     net: NetLike | None = None,
     seeds: Sequence[int],
     device: DeviceLike = "auto",
+    executor: Executor | None = None,
     progress: ProgressLike = True,
 ) -> list[Posterior]:
     """A posterior for each of several seeds, with all their chains side by side.
@@ -130,46 +127,87 @@ def sample_posteriors(
         net: the network; default: the one that the coreset was made with
         seeds: a posterior is drawn for each
         device: where to run
+        executor: where chains run; default: here
         progress: whether to show a progress bar
     """
-    place = choose_device(device)
+    place = (executor or SerialExecutor()).device(device)
     network = coreset.make_net(net)
     work.sampler.check_net(network)
     # Each network of a deep ensemble is trained on its own: as many as a chain would keep.
     of_a_seed = work.chains * (work.keeps if work.sampler.ensemble else 1)
     starts = [(seed, number) for seed in seeds for number in range(of_a_seed)]
-    on_device = coreset.to(place)
-    at_once, bars = chains_at_once(len(starts), network, place), progress_of(progress)
-    while (sampled := _sampled(network, on_device, work, starts, at_once, bars)) is None:
-        at_once //= 2
-    lane, chains = sampled
+    bar = progress_of(progress).task(sampler_name(work.sampler), len(starts) * work.keeps)
+    with bar as task:
+        if executor is None:
+            chains = _run_chains(network, coreset.to(place), work, starts, task)
+        else:
+            chains = _run_elsewhere(executor, network, coreset, work, starts, place, task)
     return [
-        _pooled(network, coreset, lane, seed, chains[n * of_a_seed : (n + 1) * of_a_seed])
+        _pooled(network, coreset, work, seed, chains[n * of_a_seed : (n + 1) * of_a_seed])
         for n, seed in enumerate(seeds)
     ]
 
 
-def _sampled(
+def _run_chains(
+    net: Net, coreset: Pseudocoreset, work: Chains, starts: Sequence[Start], task: Task
+) -> list[_Chain]:
+    """A chain from each start: as many at once as fill the device, fewer if memory is small."""
+    device = coreset.inputs.device
+    at_once = chains_at_once(len(starts), net, device)
+    chains: list[_Chain] = []
+    while len(chains) < len(starts):
+        try:
+            lanes = [Lane(net, coreset, work, device) for _ in range(at_once)]
+            while rest := starts[len(chains) :]:
+                chains += _side_by_side(lanes, rest[:at_once], work.sampler, task)
+        except torch.OutOfMemoryError:
+            if at_once == 1:
+                raise
+            at_once //= 2
+    return chains
+
+
+def _run_elsewhere(
+    executor: Executor,
     net: Net,
     coreset: Pseudocoreset,
     work: Chains,
-    starts: Sequence[tuple[int, int]],
-    at_once: int,
-    progress: Progress,
-) -> "tuple[_Lane, list[_Chain]] | None":
-    """A lane, and a chain from each start; None if memory is too small for so many at once."""
-    device = coreset.inputs.device
-    try:
-        lanes = [_Lane(net, coreset, work, device) for _ in range(at_once)]
-        chains: list[_Chain] = []
-        with progress.task(sampler_name(work.sampler), len(starts) * work.keeps) as task:
-            for first in range(0, len(starts), at_once):
-                chains += _side_by_side(lanes, starts[first : first + at_once], work.sampler, task)
-    except torch.OutOfMemoryError:
-        if at_once == 1:
-            raise
-        return None
-    return lanes[0], chains
+    starts: Sequence[Start],
+    device: torch.device,
+    task: Task,
+) -> list[_Chain]:
+    """A chain from each start; one is a task, or as many as fill a GPU."""
+    shared = executor.put((net, coreset.to(torch.device("cpu")), work, device))
+    size = min(chains_at_once(len(starts), net, device), ceil(len(starts) / executor.slots))
+    gpus = 1.0 if device == torch.device("cuda") else 0.0
+    parts = [starts[first : first + size] for first in range(0, len(starts), size)]
+    todo = [
+        Work(f"chain {part[0][1]} with seed {part[0][0]}", sample_part, (shared, part), gpus)
+        for part in parts
+    ]
+    found: dict[Start, _Chain] = {}
+    for done, chains in executor.run(todo):
+        for start, chain in zip(done.arguments[1], chains, strict=True):
+            found[start] = chain
+            for _ in range(work.keeps):
+                task.advance(loss=chain.loss_trace[-1])
+    return [found[start] for start in starts]
+
+
+def sample_part(
+    shared: tuple[Net, Pseudocoreset, Chains, torch.device], starts: Sequence[Start]
+) -> list[_Chain]:
+    """What a task does: run some chains.
+
+    Args:
+        shared: what all chains share
+        starts: seed and number of each chain
+    """
+    net, coreset, work, device = shared
+    chains = _run_chains(net, coreset.to(device), work, starts, SILENT_TASK)
+    for chain in chains:
+        chain.samples = [Weights(*(part.cpu() for part in each)) for each in chain.samples]
+    return chains
 
 
 def chains_at_once(num: int, net: Net, device: torch.device) -> int:
@@ -177,17 +215,8 @@ def chains_at_once(num: int, net: Net, device: torch.device) -> int:
     return min(num, AT_ONCE if device.type == "cuda" and not net.draws else 1)
 
 
-@dataclass
-class _Chain:
-    """What one chain gave."""
-
-    samples: list[Weights] = field(default_factory=list)
-    loss_trace: list[float] = field(default_factory=list)
-    kinetic_temperature: float | None = None
-
-
 def _side_by_side(
-    lanes: Sequence["_Lane"], starts: Sequence[tuple[int, int]], sampler: Sampler, task: Task
+    lanes: Sequence[Lane], starts: Sequence[Start], sampler: Sampler, task: Task
 ) -> list[_Chain]:
     """One chain from each start, each in a lane of its own."""
     busy = list(zip(lanes, starts, strict=False))
@@ -210,7 +239,7 @@ def _side_by_side(
         for (lane, (seed, number)), chain in zip(busy, chains, strict=True):
             weights = lane.weights()
             if not isfinite(chain.loss_trace[-1]) or not bool(weights.params.isfinite().all()):
-                raise UserError(
+                raise DivergedError(
                     f"the chain {number} of {sampler_name(sampler)} with seed {seed} diverged (its "
                     f"loss or a weight is not finite): lower `step` ({sampler.step}), or `prior` "
                     f"({sampler.prior}) or `temperature` ({lane.temperature:.3g}) where it is "
@@ -232,9 +261,10 @@ def _side_by_side(
 
 
 def _pooled(
-    net: Net, coreset: Pseudocoreset, lane: "_Lane", seed: int, chains: Sequence[_Chain]
+    net: Net, coreset: Pseudocoreset, work: Chains, seed: int, chains: Sequence[_Chain]
 ) -> Posterior:
     """The posterior of one seed out of its chains."""
+    scaled = work.scaled_sampler(coreset)
     samples = [sample for chain in chains for sample in chain.samples]
     kinetic = [chain.kinetic_temperature for chain in chains]
     return Posterior(
@@ -250,13 +280,13 @@ def _pooled(
         network=net,
         details={
             "protocol": {
-                "sampler": sampler_name(lane.work.sampler),
-                **lane.work.sampler.as_dict(),
-                "chains": lane.work.chains,
-                "weight": lane.work.weight,
+                "sampler": sampler_name(work.sampler),
+                **work.sampler.as_dict(),
+                "chains": work.chains,
+                "weight": work.weight,
             },
-            "temperature": lane.temperature,
-            "decay": lane.decay,
+            "temperature": scaled.temperature_for(coreset.num_seen),
+            "decay": scaled.decay(work.weight * coreset.num_seen),
             "seed": seed,
             "coreset": coreset.fingerprint,
             "versions": versions(),
@@ -275,92 +305,3 @@ def _pooled(
             "kinetic_temperature": [value for value in kinetic if value is not None],
         },
     )
-
-
-class _Lane:
-    """Where chains run one after another, beside other lanes; its step is captured once.
-
-    A chain's random numbers follow from its seed and number, whichever lane it runs in.
-    """
-
-    def __init__(
-        self, net: Net, coreset: Pseudocoreset, work: Chains, device: torch.device
-    ) -> None:
-        assert coreset.likelihood is not None
-        sampler, points = work.sampler, coreset.num_seen
-        sampler = replace(sampler, step=sampler.step * coreset.likelihood.step_scale)
-        self.work = work
-        self.temperature = sampler.temperature_for(points)
-        self.decay = sampler.decay(work.weight * points)
-        self._net = net
-        self._coreset = coreset
-        self._points = points
-        self._rng = Rng(device, 0)
-        self._side = SideStream(device)
-        self._rule = sampler.rule(points, work.weight)
-        # Batches of one size, which a captured step needs: 500 points are 2 × 250, not 256 + 244.
-        self._steps_an_epoch = ceil(points / sampler.batch)
-        augmentation = Augmentation.parse(coreset.dsa, True) if sampler.dsa == "on" else None
-        self._training = Training(
-            net,
-            self._rule,
-            FixedPoints(coreset.seen_inputs, coreset.seen_targets),
-            augmentation or Augmentation(()),
-            coreset.likelihood,
-            self._rng.device,
-            batch=None if self._steps_an_epoch == 1 else ceil(points / self._steps_an_epoch),
-        )
-        self._steps = 0  # since the loss was looked at
-        self._kinetic_steps = 0
-
-    def begin(self, seed: int, number: int) -> None:
-        """Start the chain of this number."""
-        with self._side:
-            self._rng.reseed(seed, "chain", number)
-            self._training.start(self._net.init(self._rng.device))
-        self._steps = self._kinetic_steps = 0
-
-    def go(self, epochs: int) -> None:
-        """Begin some more epochs, without waiting for them."""
-        with self._side:
-            if self._steps_an_epoch == 1:
-                self._training.run(epochs)
-            else:
-                for _ in range(epochs):
-                    self._training.set_order(self._order())
-                    self._training.run(self._steps_an_epoch)
-        self._steps += epochs * self._steps_an_epoch
-        self._kinetic_steps += epochs * self._steps_an_epoch
-
-    def mean_loss(self) -> float:
-        """The mean over the steps since the last look; waits for them."""
-        self._side.wait()
-        loss = self._training.take("loss_sum") / self._steps
-        self._steps = 0
-        return loss
-
-    def weights(self) -> Weights:
-        """A copy of where the chain is."""
-        return Weights(*(part.clone() for part in self._training.weights))
-
-    def finish(self, weights: Weights) -> list[Weights]:
-        """The samples that kept weights give."""
-        work = self.work
-        return work.sampler.finish(self._net, weights, self._coreset, work.weight, self._rng.device)
-
-    def kinetic_temperature(self) -> float | None:
-        """The temperature that the velocities since the first sample tell of."""
-        if not isinstance(self._rule, SGHMCRule):
-            return None
-        mean_square = float(self._training.state["kinetic_sum"]) / self._kinetic_steps
-        return self._rule.kinetic_temperature(mean_square)
-
-    def forget_kinetic(self) -> None:
-        """Begin to gather the velocities anew."""
-        if isinstance(self._rule, SGHMCRule):
-            self._training.take("kinetic_sum")
-        self._kinetic_steps = 0
-
-    def _order(self) -> Tensor:
-        generator = self._rng.device
-        return torch.randperm(self._points, generator=generator, device=generator.device)

@@ -2,58 +2,49 @@
 
 import base64
 import io
-from collections.abc import Sequence
 from typing import Any
 
 from PIL import Image
 
-from pseudocoreset.report.run_report import finite
+from pseudocoreset.engine.parse import Shape, check_shape
 from pseudocoreset.reproduce.cells import CORRUPTIONS, Cell
 
-CORRUPTED = ("accuracy", "nll", "ece", "degradation")
 LARGEST_SIDE = 1024
+_PART: dict[str, Shape] = dict.fromkeys(("accuracy", "nll", "ece", "degradation"), float)
+_CORRUPTED: Shape = {
+    "severities": [int],
+    "mean": _PART,
+    "by_corruption": dict,
+    "each": [{**_PART, "corruption": str, "severity": int}],
+}
+_OUTPUTS: Shape = {"class": str, "classes": [str], "mean": [float], "std": [float], "png": str}
 
 
 def check_more(content: dict[str, Any], cell: Cell) -> None:
-    """Raise ValueError, KeyError, TypeError or OSError where a cell's own parts are damaged."""
+    """Raise ValueError or OSError where a cell's own parts are damaged."""
     for scores in (content, content["by_paper"]):
         if scores.get("pooled") is not None:
-            _numbers(scores["pooled"], ("accuracy", "nll"))
+            check_shape(scores["pooled"], {"accuracy": float, "nll": float}, "pooled")
         if cell.table == CORRUPTIONS:
+            check_shape(scores, {"corruptions": _CORRUPTED})
             _corruptions(scores["corruptions"])
     if "outputs" in content:
+        check_shape(content["outputs"], _OUTPUTS, "outputs")
         _outputs(content["outputs"])
 
 
-def _numbers(part: Any, names: Sequence[str]) -> None:
-    for name in names:
-        if finite(_object(part)[name]) is None:
-            raise ValueError(f"its {name} is {part[name]}")
-
-
-def _object(part: Any) -> dict[str, Any]:
-    if not isinstance(part, dict):
-        raise TypeError(f"{part} is no JSON object")
-    return part
-
-
-def _corruptions(found: Any) -> None:
-    by_name, each = _object(_object(found)["by_corruption"]), found["each"]
-    for part in (found["mean"], *by_name.values(), *each):
-        _numbers(part, CORRUPTED)
-    rows = {(row["corruption"], row["severity"]) for row in each}
-    if not rows or rows != {(name, s) for name in by_name for s in found["severities"]}:
+def _corruptions(found: dict[str, Any]) -> None:
+    for name, part in found["by_corruption"].items():
+        check_shape(part, _PART, name)
+    rows = {(row["corruption"], row["severity"]) for row in found["each"]}
+    wanted = {(name, s) for name in found["by_corruption"] for s in found["severities"]}
+    if not rows or rows != wanted:
         raise ValueError("its corruptions are not all there")
 
 
-def _outputs(found: Any) -> None:
-    classes = _object(found)["classes"]
-    if not all(isinstance(name, str) for name in (found["class"], *classes)):
-        raise TypeError("its classes are no texts")
-    for name in ("mean", "std"):
-        numbers = [finite(value) for value in found[name]]
-        if None in numbers or len(numbers) != len(classes):
-            raise ValueError(f"its {name} is {found[name]}")
+def _outputs(found: dict[str, Any]) -> None:
+    if not len(found["mean"]) == len(found["std"]) == len(found["classes"]):
+        raise ValueError("its outputs are not one a class")
     with Image.open(io.BytesIO(base64.b64decode(found["png"])), formats=["PNG"]) as image:
         if max(image.size) > LARGEST_SIDE:
             raise ValueError(f"its image has {image.size} pixels")

@@ -11,8 +11,9 @@ from pseudocoreset.coreset import Pseudocoreset, whole_data
 from pseudocoreset.data import Data
 from pseudocoreset.distillation import distill
 from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
+from pseudocoreset.engine.files import lock_file, locked
 from pseudocoreset.engine.options import Options, option
-from pseudocoreset.engine.progress import Progress
+from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
@@ -34,6 +35,7 @@ from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
 from pseudocoreset.run_folder import OtherRunError
+from pseudocoreset.scale import Executor, SerialExecutor
 
 NET = "convnet"
 OTHER_NETS = {
@@ -90,8 +92,17 @@ class Work:
     seed: int
     device: DeviceLike
     progress: Progress
+    executor: Executor | None = None
+    """What runs parts that are independent; None: this process."""
+    other_versions: bool = False
+    """Whether to go on with what another device or version began."""
     results: Path | None = None
     """Where coresets are shipped that some cells score once more; None: nowhere."""
+
+    def in_a_task(self) -> "Work":
+        """The same for a cell that is itself a task."""
+        place = (self.executor or SerialExecutor()).device(self.device)
+        return replace(self, device=place, executor=None, progress=SILENT)
 
 
 @dataclass(frozen=True)
@@ -198,7 +209,12 @@ def _made(cell: Cell, work: Work) -> Made:
     name = f"{cell.coreset_name}{'' if cell.dsa else '-no-dsa'}-{len(first)}x{first.last_epoch}"
     folder = work.folder / "runs" / f"{name}-seed{work.seed}"
     watch = TimeSpent(folder / "seconds.json")
-    with watch:
+    # Cells that score one coreset on different networks may be measured side by side.
+    with (
+        lock_file(folder.with_name(f"{folder.name}.lock")) as lock,
+        locked(lock, 0, wait=True),
+        watch,
+    ):
         coreset = _distilled(cell, work, stores, folder, work.seed)
     experts = described(first)
     if len(stores) > 1:
@@ -223,6 +239,8 @@ def experts_for(cell: Cell, work: Work, net: str = CONVNET) -> tuple[ExpertStore
             dsa="on" if cell.dsa else "off",
             seed=work.seed,
             device=work.device,
+            executor=work.executor,
+            other_versions=work.other_versions,
             progress=work.progress,
         )
     return store.first(work.options.num), watch
@@ -257,6 +275,7 @@ def _distilled(
             out=folder,
             seed=seed,
             device=work.device,
+            other_versions=work.other_versions,
             progress=work.progress,
         )
     except OtherRunError as error:

@@ -5,6 +5,7 @@ from os.path import relpath
 from pathlib import Path
 
 from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.engine.text import printable
 from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
@@ -256,7 +257,8 @@ def picture_title(out: Path, scope: Scope, ipc: int) -> str:
     coreset = Pseudocoreset.load(path)
     shown = max(len(group.pixels) for group in images_by_class(coreset))
     some = f", {shown} of them shown" if shown < ipc else ""
-    return f"{words}{some}, recipe `{coreset.provenance.config['recipe']}`"
+    recipe = printable(coreset.provenance.config.get("recipe"))
+    return f"{words}{some}, recipe `{recipe}`"
 
 
 def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:

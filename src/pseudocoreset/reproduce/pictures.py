@@ -79,11 +79,11 @@ def _draw(chart: Path, points: Any, draw: "Callable[[Any], Figure]") -> None:
 
 
 def shown_by(picture: Path, key: str) -> str | None:
-    """What a picture says that it shows; None where there is no picture."""
+    """What a picture says that it shows; None where there is no whole picture."""
     try:
         with Image.open(picture) as image:
             return image.info.get(key)
-    except OSError:
+    except Exception:  # on damaged bytes Pillow raises nearly anything
         return None
 
 

@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.bars import clock
+from pseudocoreset.engine.progress import SILENT
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.reproduce.beyond.stored import found_cells
@@ -25,7 +28,13 @@ from pseudocoreset.reproduce.cells import (
 )
 from pseudocoreset.reproduce.exact.measure import stored
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
-from pseudocoreset.reproduce.measure_cell import Work, measure_cell, refuse_too_few_epochs
+from pseudocoreset.reproduce.measure_cell import (
+    Work,
+    experts_for,
+    measure_cell,
+    refuse_too_few_epochs,
+    shipped_for,
+)
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.shipped import ship
 from pseudocoreset.reproduce.stored import (
@@ -42,6 +51,7 @@ from pseudocoreset.reproduce.tables import (
     time_words,
     unlike_recipe,
 )
+from pseudocoreset.scale import Executor, SerialExecutor, Task
 
 LARGEST_SHIPPED = 10**7
 """Bytes of a coreset that is stored with the results without being asked for."""
@@ -64,19 +74,44 @@ def measure_missing(
     missing = [cell for cell in cells if not cell.path(out, work.scope).exists()]
     refuse_too_few_epochs(missing, work)
     for cell in cells:
-        path = cell.path(out, work.scope)
-        if path.exists():  # before, or in the meantime
-            measured = read_measured(path, cell)
-            _refuse_other_data(path, measured, work)
-            other = _other_settings(measured, work)
-            before = f"measured before{', with ' if other else ''}{', '.join(other)}"
-            yield f"{_words(measured, work)}; {before} (delete {path} to measure it again)"
-            continue
-        measured, coreset = measure_cell(cell, work)
-        # The coreset first: where there is a cell, what belongs to it is there too.
-        _keep(cell, coreset, work.scope, out, keep_coresets)
-        write_measured(path, measured)
-        yield _words(measured, work)
+        if cell not in missing:
+            yield _measured_before(cell, work, out)
+    if not missing:
+        return
+    if work.executor is None:
+        executor: Executor = SerialExecutor()
+        shared, gpus, progress = work, 0.0, SILENT  # each cell has its own bars
+    else:
+        executor, progress = work.executor, work.progress
+        distilled = [c for c in missing if c.recipe is not None and shipped_for(c, work) is None]
+        shared_by = {(cell.dsa, net): cell for cell in distilled for net in cell.made_for}
+        for (_, net), cell in shared_by.items():
+            experts_for(cell, work, net)
+        shared = executor.put(work.in_a_task())
+        gpus = float(executor.device(work.device) == torch.device("cuda"))
+
+    def todo() -> Iterator[Task]:
+        for cell in missing:
+            if not cell.path(out, work.scope).exists():  # in the meantime, by another process
+                yield Task(cell.name, measure_cell, (cell, shared), gpus)
+
+    with progress.task("cells", len(missing)) as bar:
+        for task, (measured, coreset) in executor.run(todo()):
+            cell = task.arguments[0]
+            # The coreset first: where there is a cell, what belongs to it is there too.
+            _keep(cell, coreset, work.scope, out, keep_coresets)
+            write_measured(cell.path(out, work.scope), measured)
+            bar.advance()
+            yield _words(measured, work)
+
+
+def _measured_before(cell: Cell, work: Work, out: Path) -> str:
+    path = cell.path(out, work.scope)
+    measured = read_measured(path, cell)
+    _refuse_other_data(path, measured, work)
+    other = _other_settings(measured, work)
+    before = f"measured before{', with ' if other else ''}{', '.join(other)}"
+    return f"{_words(measured, work)}; {before} (delete {path} to measure it again)"
 
 
 def _other_settings(measured: Measured, work: Work) -> list[str]:

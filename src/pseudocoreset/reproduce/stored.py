@@ -1,15 +1,15 @@
 """Measured cells on disk: one JSON file each, read back with a word on what is wrong with it."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.parse import Shape, check_shape, read_json
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.report.run_report import finite
-from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
+from pseudocoreset.reproduce.cells import FROM_TABLE1, Cell, Scope, cells_of
 from pseudocoreset.reproduce.checks import check_more
 from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.settings import CellSettings
@@ -19,6 +19,27 @@ FORMAT = 2
 SCORE_KEYS = tuple(
     key for name in ("accuracy", "nll", "nll_kim", "ece", "brier") for key in (name, f"{name}_std")
 )
+_SCORES: dict[str, Shape] = dict.fromkeys(SCORE_KEYS, float)
+SHAPE: Shape = {
+    **_SCORES,
+    "by_paper": _SCORES,
+    "seeds": list,
+    "samplers": [{"seed": int}],
+    "protocol": {"epochs": int, "temperature": float, "weight_decay": float},
+    "coreset": {"images": int},
+    "experts": dict | None,
+    "fingerprints": [str],
+    "device": str,
+    "duration": {
+        **dict.fromkeys(("experts_s", "distill_s", "evaluate_s"), float),
+        **dict.fromkeys(("whole", "experts_whole"), bool),
+    },
+}
+"""What is used of a cell's file."""
+SHAPE_WITH_EXPERTS: Shape = {
+    "coreset": {"config": {"steps": int}},
+    "experts": {"num": int, "epochs": int, "fingerprint": str},
+}
 
 
 @dataclass(frozen=True)
@@ -71,12 +92,10 @@ def write_measured(path: Path, measured: Measured) -> None:
 def read_measured(path: Path, cell: Cell) -> Measured:
     """Read a cell back; anything else in its place is refused by name."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         _check(content, cell)
         check_more(content, cell)
-    except UserError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "
             "it measured again."
@@ -86,28 +105,19 @@ def read_measured(path: Path, cell: Cell) -> Measured:
 
 
 def _check(content: Any, cell: Cell) -> None:
-    if not isinstance(content, dict):
-        raise TypeError("it is no JSON object")
+    check_shape(content, {"format": int, "cell": dict})
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']}, not {FORMAT}")
     if content["cell"] != cell.as_json():
-        raise ValueError(f"it holds {content['cell']}")
-    for scores in (content, content["by_paper"]):
-        for key in SCORE_KEYS:
-            if finite(scores[key]) is None:
-                raise ValueError(f"its {key} is {scores[key]}")
-    kinds = {"seeds": list, "samplers": list, "protocol": dict, "duration": dict, "coreset": dict}
-    for key, kind in kinds.items():
-        if not isinstance(content[key], kind) or not content[key]:
-            raise TypeError(f"its {key} is {content[key]}")
-    for key in ("experts", "fingerprints", "device"):
-        content[key]
-    content["samplers"][0]["seed"]
-    for key in ("whole", "experts_whole"):
-        content["duration"][key]
-    for key in ("experts_s", "distill_s", "evaluate_s"):
-        if finite(content["duration"][key]) is None:
-            raise ValueError(f"its {key} is {content['duration'][key]}")
+        raise ValueError(f"it holds {printable(content['cell'])}")
+    check_shape(content, SHAPE)
+    if not content["seeds"] or not content["samplers"]:
+        raise ValueError("it has no seeds")
+    shipped = cell.table in FROM_TABLE1 and content["experts"] is None
+    if cell.recipe is not None and not shipped:
+        check_shape(content, SHAPE_WITH_EXPERTS)
+    elif cell.recipe is None and content["experts"] is not None:
+        raise ValueError("it has experts")
 
 
 def measured_cells(out: Path, scope: Scope, table: str) -> dict[Cell, Measured]:

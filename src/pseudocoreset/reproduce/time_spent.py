@@ -1,14 +1,15 @@
 """Time spent on work that may take several runs, and several processes at once."""
 
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from pseudocoreset.engine.files import lock_file, locked, write_json
+from pseudocoreset.engine.parse import check_shape, read_json
+from pseudocoreset.errors import UserError
 
 
 class TimeSpent:
@@ -33,7 +34,7 @@ class TimeSpent:
     @property
     def whole(self) -> bool:
         """Whether that is all."""
-        return self._read()["begun"] == 0
+        return bool(self._read()["begun"] == 0)
 
     def __enter__(self) -> "TimeSpent":
         with self._locked():
@@ -59,7 +60,16 @@ class TimeSpent:
         if not self._path.exists():
             before = self._made is not None and self._made.exists()
             return {"seconds": 0.0, "spans": [], "begun": int(before)}
-        return {"spans": [], **json.loads(self._path.read_text(encoding="utf-8"))}
+        try:
+            content = read_json(self._path)
+            check_shape(content, {"seconds": float, "begun": int})
+            content = {"spans": [], **content}
+            check_shape(content["spans"], [[float]], "spans")
+            if any(len(span) != 2 for span in content["spans"]):
+                raise ValueError("its spans are no pairs")
+        except ValueError as error:
+            raise UserError(f"{self._path} is damaged ({error}): delete it.") from None
+        return content
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -67,7 +77,7 @@ class TimeSpent:
             yield
 
 
-def _united(spans: Sequence[Sequence[float]]) -> list[list[float]]:
+def _united(spans: list[list[float]]) -> list[list[float]]:
     """Spans of time without what they share, in order."""
     found: list[list[float]] = []
     for begin, end in sorted(spans):

@@ -100,6 +100,7 @@ def _stage(
             out=folder,
             seed=seed,
             device=work.device,
+            other_versions=work.other_versions,
             progress=work.progress,
         )
     except OtherRunError as error:

@@ -179,6 +179,7 @@ def _scored(
         split=work.scope.split,
         predictive_temperature=temperature,
         device=work.device,
+        executor=work.executor,
         progress=work.progress,
     )
     steps = sampler.epochs * ceil(coreset.num_seen / sampler.batch)

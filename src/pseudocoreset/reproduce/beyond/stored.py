@@ -1,6 +1,5 @@
 """Cells on disk: one JSON file each, which grows by a coreset at a time."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.parse import Shape, check_shape, read_json
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import BEYOND, Cell, Scope, beyond_cells
@@ -17,6 +18,36 @@ FORMAT = 1
 WAYS = ("single", "chain", "pooled")
 """How a coreset is scored: one network, one chain (the mean over all), all chains pooled."""
 SCORES = ("accuracy", "nll", "ece", "brier")
+SHAPE: Shape = {
+    "data_fingerprint": str,
+    "experts": dict | None,
+    "experts_s": float,
+    "experts_whole": bool,
+    "coresets": [
+        {
+            "seed": int,
+            "fingerprint": str,
+            "storage": {
+                "numbers": int | float | None,
+                **dict.fromkeys(("bytes", "stored", "seen"), float),
+            },
+            "distill_s": float,
+            "distill_whole": bool,
+            "scores": dict,
+        }
+    ],
+    "device": str,
+    "versions": dict,
+}
+"""What is used of a cell's file."""
+_SCORES: Shape = dict.fromkeys(SCORES, float)
+SCORED: Shape = {**dict.fromkeys(WAYS, _SCORES), "seconds": float}
+"""What is known of a coreset by one posterior."""
+OPTIONAL: dict[str, Shape] = {
+    "sampling_steps": int | None,
+    "pooled_temperature": int | float | None,
+    "pooled_calibrated": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -76,9 +107,9 @@ def write_cell(path: Path, found: BeyondCell) -> None:
 def read_cell(path: Path, cell: Cell) -> BeyondCell:
     """Read a cell back; anything else in its place is refused by name."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         _check(content, cell)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "
             "it measured again."
@@ -88,25 +119,21 @@ def read_cell(path: Path, cell: Cell) -> BeyondCell:
 
 
 def _check(content: Any, cell: Cell) -> None:
+    check_shape(content, {"format": int, "cell": dict})
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']}, not {FORMAT}")
     if content["cell"] != cell.as_json():
-        raise ValueError(f"it holds {content['cell']}")
-    numbers = {"experts_s": content["experts_s"]}
+        raise ValueError(f"it holds {printable(content['cell'])}")
+    check_shape(content, SHAPE)
+    if content["experts"] is not None:
+        check_shape(content["experts"], {"num": int, "epochs": int, "fingerprint": str})
+    if not content["coresets"]:
+        raise ValueError("it has no coresets")
     for each in content["coresets"]:
-        numbers |= {"distill_s": each["distill_s"], "seed": each["seed"]}
-        for name in ("bytes", "stored", "seen"):
-            numbers[name] = each["storage"][name]
         for found in each["scores"].values():
-            for way in WAYS:
-                numbers |= {f"{way} {score}": found[way][score] for score in SCORES}
-            numbers["seconds"] = found["seconds"]
-    for name, value in numbers.items():
-        if finite(value) is None:
-            raise ValueError(f"its {name} is {value}")
-    if not isinstance(content["coresets"], list) or not content["coresets"]:
-        raise TypeError("it has no coresets")
-    content["experts"], content["device"], content["versions"]
+            check_shape(found, SCORED)
+            for name in OPTIONAL.keys() & found.keys():
+                check_shape(found[name], OPTIONAL[name], name)
 
 
 def found_cells(out: Path, scope: Scope) -> dict[Cell, BeyondCell]:

@@ -1,6 +1,6 @@
 """Measuring: trials of each problem, stored one after another in one JSON file a problem."""
 
-import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pseudocoreset.engine.files import write_json
+from pseudocoreset.engine.parse import Shape, check_shape, read_json
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
@@ -24,6 +25,7 @@ from pseudocoreset.reproduce.exact.linear import LinearTruth, Loss
 from pseudocoreset.reproduce.exact.logistic import LogisticTruth, Sampling
 from pseudocoreset.reproduce.exact.moments import lowest_kl
 from pseudocoreset.reproduce.exact.problems import NOISE, PRIOR, PROBLEMS
+from pseudocoreset.scale import Executor, SerialExecutor, Task
 
 FORMAT = 1
 METHODS = {
@@ -33,6 +35,10 @@ METHODS = {
     "fbpc-moments": "FBPC, exact moments",
     "fbpc": "FBPC, as in the paper",
 }
+TRIAL: Shape = {"seed": int, "n": int, "distances": dict}
+DISTANCES: Shape = {"forward": float, "reverse": float}
+"""What is shown of a trial; logistic regression has more."""
+LIKE_A_SIZE = re.compile(r"[1-9]\d{0,8}", re.ASCII).fullmatch
 
 
 @dataclass(frozen=True)
@@ -74,15 +80,31 @@ def stored(out: Path, name: str) -> dict[str, Any]:
     if not path.exists():
         return {"format": FORMAT, "problem": name, "trials": []}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT or not isinstance(content["trials"], list):
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is damaged: delete it to measure again.") from None
+        content = read_json(path)
+        check_shape(content, {"format": int, "trials": [TRIAL]})
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']}, not {FORMAT}")
+        _check_distances([trial["distances"] for trial in content["trials"]])
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): delete it to measure again.") from None
     return dict(content)
 
 
-def measure_exact(names: Sequence[str], out: Path, trials: int, first: int) -> Iterator[str]:
+def _check_distances(trials: list[dict[str, Any]]) -> None:
+    """Raise ValueError where trials do not all have the same sizes, methods and distances."""
+    for distances in trials:
+        sizes = trials[0].keys()
+        if not sizes or distances.keys() != sizes or not all(map(LIKE_A_SIZE, sizes)):
+            raise ValueError("its trials are of other sizes")
+        check_shape(distances, dict.fromkeys(sizes, dict.fromkeys(METHODS, DISTANCES)))
+        found = [of_size[method] for of_size in distances.values() for method in METHODS]
+        for each in found:
+            check_shape(each, dict.fromkeys({**found[0], **each}, float))
+
+
+def measure_exact(
+    names: Sequence[str], out: Path, trials: int, first: int, executor: Executor | None = None
+) -> Iterator[str]:
     """Measure the trials that are missing; a line of words after each.
 
     Args:
@@ -90,30 +112,45 @@ def measure_exact(names: Sequence[str], out: Path, trials: int, first: int) -> I
         out: folder of the results
         trials: how many of each
         first: seed of the first trial
+        executor: what runs the trials; None: this process
     """
+    todo = []
     for name in names:
+        done = [each["seed"] for each in stored(out, name)["trials"]]
         for seed in range(first, first + trials):
-            content = stored(out, name)
-            if seed in [each["seed"] for each in content["trials"]]:
+            if seed in done:
                 yield f"exact {name}, seed {seed}: measured before"
-                continue
-            began = time.perf_counter()
-            found = measure_trial(name, seed)
-            seconds = time.perf_counter() - began
-            every = [*content["trials"], {"seed": seed, "seconds": seconds, **found}]
-            content |= {
-                "trials": sorted(every, key=lambda each: int(each["seed"])),
-                "prior": PRIOR,
-                "noise": NOISE,
-                "effort": asdict(EFFORTS[name]),
-                "sampling": asdict(SAMPLING),
-                "fbpc": AS_IN_THE_PAPER.as_dict(),
-                "command": f"pseudocoreset reproduce exact --seed {first} --trials {trials}",
-                "device": "cpu",
-                "versions": versions(),
-            }
-            write_json(path_of(out, name), content)
-            yield f"exact {name}, seed {seed}: {seconds:.0f} s"
+            else:
+                todo.append(Task(f"{name} {seed}", timed_trial, (name, seed)))
+    for task, (found, seconds) in (executor or SerialExecutor()).run(todo):
+        name, seed = task.arguments
+        content = stored(out, name)
+        every = [*content["trials"], {"seed": seed, "seconds": seconds, **found}]
+        content |= {
+            "trials": sorted(every, key=lambda each: int(each["seed"])),
+            "prior": PRIOR,
+            "noise": NOISE,
+            "effort": asdict(EFFORTS[name]),
+            "sampling": asdict(SAMPLING),
+            "fbpc": AS_IN_THE_PAPER.as_dict(),
+            "command": f"pseudocoreset reproduce exact --seed {first} --trials {trials}",
+            "device": "cpu",
+            "versions": versions(),
+        }
+        write_json(path_of(out, name), content)
+        yield f"exact {name}, seed {seed}: {seconds:.0f} s"
+
+
+def timed_trial(name: str, seed: int) -> tuple[dict[str, Any], float]:
+    """A trial, and its seconds.
+
+    Args:
+        name: the problem
+        seed: of data and points
+    """
+    began = time.perf_counter()
+    found = measure_trial(name, seed)
+    return found, time.perf_counter() - began
 
 
 def measure_trial(name: str, seed: int) -> dict[str, Any]:

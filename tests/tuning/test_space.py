@@ -1,0 +1,151 @@
+"""The settings that may be tried come from the fields of the options."""
+
+from dataclasses import dataclass
+from math import log
+from statistics import fmean
+
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+import pseudocoreset as pc
+from pseudocoreset.distillation import DistillOptions, resolve
+from pseudocoreset.tuning.sampler import next_settings
+from pseudocoreset.tuning.space import Space
+from pseudocoreset.tuning.trials import FINISHED, Trial
+from toy_methods import Quadratic
+
+EPOCHS = (0, 3)
+
+
+def make_space(data, store, method=None, epochs=EPOCHS, **given):
+    method = method or pc.FBPC()
+    options = DistillOptions(ipc=1, **given)
+    job = resolve(data, [store] if store else [], method, options)
+    return Space(job, method, options, data, epochs)
+
+
+def seen(space, **chosen):
+    """The distributions of a trial in which these are chosen, and the recipe's otherwise."""
+    found, first = {}, space.first()
+
+    def choose(name, distribution):
+        found[name] = distribution
+        return chosen.get(name, first.get(name, getattr(distribution, "low", None)))
+
+    space.walk(choose)
+    return found
+
+
+def test_values_are_about_the_recipes(data, store):
+    space = make_space(data, store, pc.FBPC(lr_map=0.01))
+    base = resolve(data, [store], "fbpc", DistillOptions(ipc=1)).recipe.values
+    found = seen(space)
+    assert found["lr_images"] == FloatDistribution(
+        base["lr_images"] / 32, base["lr_images"] * 8, log=True
+    )
+    assert found["gamma"] == FloatDistribution(base["gamma"] / 2, base["gamma"] * 8, log=True)
+    assert found["from_epoch"] == IntDistribution(1, 3)
+    assert found["form"] == CategoricalDistribution(["pixels", "mosaic:2", "mosaic:4"])
+    assert set(found) <= set(space.names)
+    assert "samples" not in found  # whose field says nothing
+
+
+def test_first_trial_is_what_distill_would_take(data, store):
+    space = make_space(data, store)
+    job = resolve(data, [store], "fbpc", DistillOptions(ipc=1))
+    config = job.config()
+    for name, value in space.first().items():
+        expected = config[name] if name != "to_epoch" or config[name] is not None else 3
+        assert value == expected, name
+    assert space.has(space.first())
+
+
+def test_what_is_given_is_not_searched(data, store):
+    found = seen(make_space(data, store, pc.FBPC(gamma=0.3, to_epoch=2), form="pixels"))
+    assert not {"gamma", "to_epoch", "form"} & set(found)
+    assert found["from_epoch"] == IntDistribution(1, 2)
+    found = seen(make_space(data, store, pc.FBPC(from_epoch=2)))
+    assert found["to_epoch"] == IntDistribution(2, 3)
+
+
+def test_last_epoch_is_not_before_the_first(data, store):
+    space = make_space(data, store)
+    assert seen(space, from_epoch=3)["to_epoch"] == IntDistribution(3, 3)
+    assert not space.has({**space.first(), "from_epoch": 3, "to_epoch": 2})
+
+
+def test_options_of_learned_labels_need_them(data, store):
+    space = make_space(data, store)
+    assert {"lr_labels", "label_start"} <= set(seen(space, labels="learned"))
+    assert not {"lr_labels", "label_start"} & set(seen(space, labels="hard"))
+    assert not space.has({**space.first(), "labels": "hard", "lr_labels": 10.0})
+
+
+def test_forms_must_fit_the_data(data, table, store, table_store):
+    one_class_of_20 = seen(make_space(data, store, form="pixels"))
+    assert "form" not in one_class_of_20
+    options = DistillOptions(ipc=5)
+    job = resolve(data, [store], "fbpc", options)
+    found = seen(Space(job, pc.FBPC(), options, data, EPOCHS))
+    assert found["form"] == CategoricalDistribution(["pixels", "mosaic:2"])  # of 20 points a class
+    assert "form" not in seen(make_space(table, table_store))
+
+
+def test_methods_without_experts_search_nothing_of_theirs(data):
+    found = seen(make_space(data, None, pc.VBPC(), None), labels="learned")
+    assert {"head_precision", "lr_images"} <= set(found)
+    assert "label_start" not in found
+
+
+@dataclass(frozen=True)
+class Own(Quadratic):
+    rounds: int = pc.option(6, "how many", at_least=1, search=pc.Around(3))
+    kind: str = pc.option("a", "which", choices=("a", "b", "c"), search=pc.Among(("b", "c")))
+    reach: float = pc.option(2.0, "how far")
+
+
+def test_fields_of_a_persons_own_method_are_searched(data):
+    found = seen(make_space(data, None, Own(), None))
+    assert found["rounds"] == IntDistribution(2, 18, log=True)
+    assert found["kind"] == CategoricalDistribution(["b", "c", "a"])
+    assert "reach" not in found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rounds": 1}, {"rounds": 2.0}, {"kind": "d"}, {"kind": []}, {"more": 1}, {"rounds": None}],
+)
+def test_settings_that_could_not_have_been_chosen_are_told(data, change):
+    space = make_space(data, None, Own(), None)
+    assert space.has(space.first())
+    assert not space.has({**space.first(), **change})
+
+
+def test_next_settings_follow_from_the_trials_the_seed_and_the_number(data, store):
+    space = make_space(data, store)
+    trials = [
+        Trial(n, next_settings(space, [], 0, n), FINISHED, nll=1 / (n + 1)) for n in range(10)
+    ]
+    assert trials[0].settings == space.first()
+    asked = [next_settings(space, trials, 0, 10) for _ in range(2)]
+    assert asked[0] == asked[1]
+    assert asked[0] == next_settings(space, trials[::-1], 0, 10)
+    others = [next_settings(space, trials, 1, 10), next_settings(space, trials, 0, 11)]
+    others += [next_settings(space, trials[:9], 0, 10)]
+    assert asked[0] not in others
+    assert all(space.has(found) for found in (*asked, *others))
+
+
+def test_sampler_learns_what_is_better(data, store):
+    """NLL falls with the learning rate: later trials go there."""
+    space = make_space(data, store)
+    low = seen(space)["lr_images"].low
+    first, last = [], []
+    for seed in range(5):
+        trials = []
+        for number in range(24):
+            settings = next_settings(space, trials, seed, number)
+            trials.append(Trial(number, settings, FINISHED, nll=low / settings["lr_images"]))
+        rates = [log(trial.settings["lr_images"]) for trial in trials]
+        first, last = [*first, *rates[:8]], [*last, *rates[-8:]]
+    assert fmean(last) > fmean(first) + 0.4
