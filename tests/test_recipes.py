@@ -3,9 +3,11 @@
 import re
 
 import pytest
+import torch
 
 from pseudocoreset import FBPC, UserError
 from pseudocoreset.distillation import DistillOptions, resolve
+from pseudocoreset.forms import parse_form
 from pseudocoreset.methods import METHODS
 from pseudocoreset.recipes import FALLBACKS, _shipped, recipe_for, recipe_sizes
 
@@ -251,3 +253,19 @@ def test_name_that_is_neither_recipe_nor_file_is_refused(tmp_path, data):
     (tmp_path / "latin.yaml").write_bytes(b"best: {fbpc: {form: \xff}}")
     for name in ("good", tmp_path, tmp_path / "nowhere.yaml", tmp_path / "latin.yaml"):
         assert refused(name, data) == "recipe"
+
+
+SIDES = {"cifar10": 32, "cifar100": 32, "tiny-imagenet": 64}
+
+
+@pytest.mark.parametrize("data", SIDES)
+@pytest.mark.parametrize("ipc", [1, 10, 50])
+def test_best_settings_are_complete_and_fit_the_images(data, ipc):
+    found = recipe_for(data, ipc, "fbpc-isotropic", "best")
+    assert found.section == "best"
+    method = METHODS["fbpc-isotropic"]().resolved(found.values)
+    options = DistillOptions(ipc=ipc).resolved(found.values)
+    assert {**method.as_dict(), **options.as_dict()}.items() >= found.values.items()
+    stored = torch.zeros(2, 3, SIDES[data], SIDES[data])
+    form = parse_form(options.form)
+    assert form.decode(stored).shape == (2 * form.seen, *stored.shape[1:])

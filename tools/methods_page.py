@@ -56,7 +56,11 @@ def _tried(search: Search) -> str:
 
 
 def _protocol(changes: dict[str, Any]) -> str:
-    words = [f"`--{name} {_shown(value)}`" for name, value in changes.items()]
+    flags = {name: _flag(name).strip("`") for name in changes}
+    words = [
+        f"`{flags[name]}`" if value is True else f"`{flags[name]} {_shown(value)}`"
+        for name, value in changes.items()
+    ]
     return ", ".join(words) or "nothing: the samplers' defaults"
 
 

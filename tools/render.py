@@ -22,10 +22,11 @@ from pseudocoreset.reproduce.beyond.tables import pair
 from pseudocoreset.reproduce.cells import BEYOND, SIZES, TITLES, Cell, Scope, cell_with
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
-from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures, picture_path
+from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
+from rest_goals import rest_goals_table
 from scaling_page import scaling_tables
 from search_page import search_section
 from speed_page import filled, tables
@@ -39,7 +40,7 @@ def main() -> None:
     for scope in scopes(ROOT / "results"):
         for line in draw_pictures(ROOT / "results", scope):
             print(line)
-        draw_chart(ROOT / "results", scope)
+        draw_charts(ROOT / "results", scope)
     for scope in beyond_scopes(ROOT / "results"):
         for line in draw_beyond(ROOT / "results", scope):
             print(line)
@@ -71,8 +72,9 @@ def repository_page(results: Path, page: Path) -> str:
     goals = {}
     for scope in scopes(results):
         table = goals_table(measured_cells(results, scope, "table1"), scope)
-        if table is not None:
-            goals[scope] = table.markdown()
+        found = [each for each in (table, rest_goals_table(results, scope)) if each is not None]
+        if found:
+            goals[scope] = "\n".join(each.markdown() for each in found)
     opening, closing = (_text_of(results / name) for name in ("summary.md", "notes.md"))
     return results_page(
         results, page, writer=COMMAND, opening=opening, closing=closing, goals=goals

@@ -306,6 +306,8 @@ OTHER_SAMPLER = {
     "friction": 0.5,
     "temperature": 0.1,
     "schedule": "cosine",
+    "weight_decay": 0.5,
+    "first": True,
     "head_prior": 0.1,
     "head_precision": 30.0,
     "heads": 3,

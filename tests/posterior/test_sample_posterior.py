@@ -134,6 +134,33 @@ def test_chain_at_zero_temperature_is_sgd_with_momentum_on_a_module():
     torch.testing.assert_close(posterior.params[-1], found, rtol=1e-4, atol=1e-5)
 
 
+def test_reading_by_epochs_is_the_usual_loop_with_a_sample_after_the_first_epoch():
+    """SGD with momentum 0.9 and weight decay 5·10⁻⁴; samples after epochs 1, 3, 5, 7."""
+    coreset = make_coreset()
+    short = SGHMC(epochs=6, every=2, step=0.05, temperature=0.0, dsa="off")
+    posterior = sample(named_sampler("paper-epochs", short), coreset=coreset)
+    module = _module_at_the_start(posterior)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+    found = []
+    for epoch in range(7):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(module(coreset.inputs), coreset.targets).backward()
+        optimiser.step()
+        if epoch % 2 == 0:
+            found.append(torch.nn.utils.parameters_to_vector(module.parameters()).detach().clone())
+    torch.testing.assert_close(posterior.params, torch.stack(found), rtol=1e-4, atol=1e-5)
+    assert posterior.details["decay"] == 5e-4
+
+
+def test_reading_by_epochs_keeps_eleven_samples_of_a_thousand_and_one_epochs():
+    sampler = named_sampler("paper-epochs")
+    assert (sampler.epochs, sampler.every, sampler.first) == (1000, 100, True)
+    assert sampler.temperature_for(100) == named_sampler("paper").temperature_for(100)
+    assert sampler.decay(10) == sampler.decay(500) == 5e-4
+    assert refused(sample, replace(SHORT, first=True, schedule="cosine")) == "first"
+    assert len(sample(replace(SHORT, first=True), chains=2)) == 8
+
+
 def _module_at_the_start(posterior):
     from pseudocoreset.engine.random import Rng
 

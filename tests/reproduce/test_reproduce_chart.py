@@ -8,7 +8,7 @@ from pseudocoreset.reproduce.cells import SIZES, Cell, Scope
 from pseudocoreset.reproduce.chart import OURS, PAPER, TUNED, Point, accuracy_chart, points_of
 from pseudocoreset.reproduce.page import results_page
 from pseudocoreset.reproduce.paper import TABLE1, Figure
-from pseudocoreset.reproduce.pictures import POINTS, chart_path, draw_chart, shown_by
+from pseudocoreset.reproduce.pictures import POINTS, chart_path, draw_charts, shown_by
 from pseudocoreset.reproduce.stored import Measured, measured_cells, write_measured
 
 ROOT = Path(__file__).parent.parent.parent
@@ -55,14 +55,14 @@ def test_chart_marks_each_point_by_size_and_method():
 
 def test_chart_is_drawn_again_only_for_other_figures(tmp_path):
     chart = chart_path(tmp_path, CIFAR10)
-    draw_chart(tmp_path, CIFAR10)
+    draw_charts(tmp_path, CIFAR10)
     assert not chart.exists()
     assert chart.name not in results_page(tmp_path, tmp_path / "results.md")
 
     def drawn_with(accuracy: float) -> bytes:
         cell = fbpc("paper", accuracy)
         write_measured(cell.cell.path(tmp_path, CIFAR10), cell)
-        draw_chart(tmp_path, CIFAR10)
+        draw_charts(tmp_path, CIFAR10)
         return chart.read_bytes()
 
     first = drawn_with(60.0)

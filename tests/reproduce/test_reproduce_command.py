@@ -90,7 +90,7 @@ def test_every_cell_stores_what_made_it(results):
     assert (content["experts"]["num"], content["experts"]["epochs"]) == (1, 2)
     assert content["coreset"]["config"]["steps"] == 1
     assert content["protocol"]["prior"] == TINY.prior
-    assert content["by_paper"].keys() == {*SCORE_KEYS, "seeds", "protocol"}
+    assert content["by_paper"].keys() == {*SCORE_KEYS, "seeds", "protocol", "pooled"}
     assert content["by_paper"]["protocol"]["prior"] != TINY.prior
     assert {"code", "torch"} <= content["versions"].keys()
     assert content["by_paper"]["nll"] != content["nll"]
@@ -328,7 +328,7 @@ def test_list_says_what_is_measured_and_how_long_it_took(results, tmp_path, caps
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["table2"], "table2"),
+        (["table3"], "table3"),
         (["table1", "--recipe", "nosuch"], "--recipe"),
         (["table1", "--seeds", "0"], "--seeds"),
         (["table1", "--holdout", "-5"], "--holdout"),

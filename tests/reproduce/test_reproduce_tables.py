@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,9 @@ from pseudocoreset import load_data, recipes
 from pseudocoreset.cli import main
 from pseudocoreset.distillation import DistillOptions, resolve
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import TABLES, Cell, Scope, cells_of, chosen_cells
+from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
 from pseudocoreset.reproduce.compare import nll_verdict, verdict
-from pseudocoreset.reproduce.page import rendered, results_page
+from pseudocoreset.reproduce.page import FIRST, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.run import listing
 from pseudocoreset.reproduce.stored import (
@@ -297,7 +297,7 @@ def test_cells_of_tuned_are_the_papers_where_nothing_is_tuned(table, data, tuned
     assert [cell.name for cell in cells] == [cell.name for cell in paper_cells]
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", FIRST)
 def test_stored_cells_have_the_settings_of_their_recipes(table):
     found = measured_cells(ROOT / "results", CIFAR10, table)
     assert found
@@ -395,7 +395,7 @@ def test_write_measured_stores_the_cell_itself(tmp_path):
     path = cell.path(tmp_path, CIFAR10)
     assert path == tmp_path / "table1" / "cifar10" / "fbpc-ipc10-paper.json"
     write_measured(path, made(cell, 60.0))
-    assert json.loads(path.read_text())["cell"] == asdict(cell)
+    assert json.loads(path.read_text())["cell"] == cell.as_json()
 
 
 def test_time_spent_waits_for_another_process_to_write_it(tmp_path):

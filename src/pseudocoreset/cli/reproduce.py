@@ -20,15 +20,29 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.measure import measure_beyond
 from pseudocoreset.reproduce.beyond.page import beyond_table_text, render_beyond
-from pseudocoreset.reproduce.cells import BEYOND, EXACT, PICTURES, Scope, chosen_cells, chosen_names
+from pseudocoreset.reproduce.cells import (
+    BEYOND,
+    EXACT,
+    LOGITS,
+    NAMES,
+    OF_PAPER,
+    PICTURES,
+    TABLE2,
+    Scope,
+    chosen_cells,
+    chosen_names,
+)
 from pseudocoreset.reproduce.exact.measure import measure_exact
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
-from pseudocoreset.reproduce.pictures import draw_chart, draw_pictures
+from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
 from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.scale import Executor
+
+TABLE2_DATA = "cifar100"
+"""What Table 2 is listed and shown of where no data are given."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +58,7 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
-    parser.positional(
-        "names", "table1, dsa, pictures, beyond, exact; default: the first three", "*"
-    )
+    parser.positional("names", f"{', '.join(NAMES)}; default: {', '.join(OF_PAPER)}", "*")
     parser.add(_Options)
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])
     parser.add(ReproduceOptions)
@@ -61,7 +73,8 @@ def run(arguments: Arguments) -> None:
     source, settings = arguments.pick(DataOptions), arguments.pick(ReproduceOptions)
     names = chosen_names(arguments.texts("names"))
     out = Path(own.out)
-    name_of_data = (source.data or paper.DATA).partition(":")[0]
+    usual = TABLE2_DATA if names == [TABLE2] else paper.DATA
+    name_of_data = (source.data or usual).partition(":")[0]
     scope = Scope(name_of_data, source.holdout, source.image_size)
     settings.check()
     if own.list:
@@ -107,7 +120,7 @@ def run(arguments: Arguments) -> None:
         for line in draw_pictures(out, scope):
             say(line)
     for of_results in scopes(out):
-        draw_chart(out, of_results)
+        draw_charts(out, of_results)
     for path, text in rendered(out).items():
         write_text(path, text)
         say(f"{path}: written")
@@ -118,7 +131,7 @@ def run(arguments: Arguments) -> None:
     for name in names:
         if name == BEYOND:
             say(f"\n{beyond_table_text(out, scope)}")
-        elif name != PICTURES:
+        elif name not in (PICTURES, LOGITS):
             say(f"\n{markdown_of(name, out, scope)}")
 
 

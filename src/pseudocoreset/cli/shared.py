@@ -84,7 +84,9 @@ class SamplingOptions(Options):
     """How a posterior is sampled, whatever the sampler."""
 
     protocol: str = option(
-        "tuned", "tuned (cold, with a prior), paper (its noise, no prior) or bayes (temperature 1)"
+        "tuned",
+        "tuned (cold, with a prior), paper (its noise, no prior), paper-epochs (another reading of "
+        "it) or bayes (temperature 1)",
     )
     sampler: str = option("sghmc", "sghmc, sgld, map, or your own as package.module:Class")
     weight: float | None = option(

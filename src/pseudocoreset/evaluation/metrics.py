@@ -134,14 +134,14 @@ def negative_log_likelihood_kim(
     """The NLL as Kim et al. (2022) average it.
 
     Per test batch of 128: −log mean_s exp(−mean cross-entropy of sample s); then the mean over
-    batches. It is never smaller than ours within a batch, nor over equal batches; the last batch
-    may have fewer images, and counts as much as any.
+    batches, each counting by its images, as their code does. It is never smaller than ours.
     """
     own = log_samples.gather(2, labels[None, :, None].expand(len(log_samples), -1, 1)).squeeze(2)
-    starts = range(0, len(labels), KIM_BATCH)
-    per_batch = [own[:, start : start + KIM_BATCH].mean(1) for start in starts]
-    losses = [log(len(own)) - torch.logsumexp(mean, 0) for mean in per_batch]
-    return float(torch.stack(losses).mean())
+    losses = [
+        len(batch[0]) * (log(len(own)) - torch.logsumexp(batch.mean(1), 0))
+        for batch in torch.split(own, KIM_BATCH, 1)
+    ]
+    return float(torch.stack(losses).sum() / len(labels))
 
 
 def calibration_error(probabilities: Float[Tensor, "n k"], labels: Int64[Tensor, " n"]) -> float:

@@ -223,6 +223,12 @@ def _side_by_side(
     chains = [_Chain() for _ in busy]
     for lane, start in busy:
         lane.begin(*start)
+    if sampler.keeps_first:
+        for lane, _ in busy:
+            lane.go(1)
+        for (lane, _), chain in zip(busy, chains, strict=True):
+            chain.loss_trace.append(lane.mean_loss())
+            chain.samples.append(lane.weights())
     part = ceil(sampler.every / LOOKS)
     for kept in range(sampler.epochs // sampler.every):
         for done in range(0, sampler.every, part):

@@ -88,6 +88,11 @@ class Sampler(Options):
         """
 
     @property
+    def keeps_first(self) -> bool:
+        """Whether the network after the first epoch is a sample, too; `epochs` come after it."""
+        return False
+
+    @property
     def samples_each(self) -> int:
         """Samples that `finish` makes of each set of weights that is kept."""
         return 1

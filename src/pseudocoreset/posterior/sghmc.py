@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.options import option
+from pseudocoreset.errors import UserError
 from pseudocoreset.posterior.sampler import TEMPERATURE, Sampler, noise
 
 
@@ -33,6 +34,29 @@ class SGHMC(Sampler):
         "step size over time: constant, or cosine, which falls to 0 before each sample",
         choices=("constant", "cosine"),
     )
+    weight_decay: float | None = option(
+        None, "weight decay λ itself, whatever the number of points, instead of a prior", at_least=0
+    )
+    first: bool = option(False, "keep the network after the first epoch, too")
+
+    def check(self) -> None:
+        """Refuse values that do not fit each other."""
+        super().check()
+        if self.first and self.schedule == "cosine":
+            raise UserError("`first` does not go with the `schedule` cosine.", "first")
+
+    @property
+    def keeps_first(self) -> bool:
+        """Whether the network after the first epoch is a sample."""
+        return self.first
+
+    def decay(self, count: float) -> float:
+        """λ for so many counted points.
+
+        Args:
+            count: points that the potential counts, weight·m
+        """
+        return super().decay(count) if self.weight_decay is None else self.weight_decay
 
     def temperature_for(self, points: int) -> float:
         """T for a coreset of so many points.

@@ -28,6 +28,7 @@ IN_WORDS = {
     "chains": "chains a seed: {}",
     "epochs": "epochs a chain: {}",
     "every": "a sample every {}",
+    "first": "and one after the first",
 }
 ELSEWHERE = (
     *("sampler", "dsa", "batch", "temperature", "weight_decay", "net", "split", "images"),
@@ -128,6 +129,7 @@ def protocol_sentence(protocol: dict[str, Any], points: str = "images") -> str:
             key == "every" and sampler in ("map", "last-layer")
         )
         unused = unused or (key == "weight" and protocol.get(key) == 1)
+        unused = unused or (key == "first" and not protocol.get(key))
         if key in protocol and not unused:
             parts.append(words.format(printable(protocol[key])))
     for key, value in protocol.items():

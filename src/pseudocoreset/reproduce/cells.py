@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
@@ -23,21 +24,51 @@ TITLES = {
     FULL: "All training images",
 }
 """The methods as the paper calls them."""
+TABLE2 = "table2"
+CORRUPTIONS = "corruptions"
+CROSS = "cross-architecture"
+NORMS = "norms"
+RESNET18 = "resnet18"
+PROTOCOL = "protocol"
 TABLES = {
     "table1": "accuracy and NLL by method and images per class",
     "dsa": "accuracy without augmentation (experts, coresets and SGHMC alike)",
+    TABLE2: "accuracy and NLL on CIFAR-100 and Tiny-ImageNet, and our best",
+    CORRUPTIONS: "accuracy on corrupted images, 10 a class",
+    CROSS: "coresets made for the ConvNet, and for several networks, scored on others",
+    NORMS: "coresets made for one norm, and for four, scored on four",
+    RESNET18: "coresets made for ResNet18 alone and with the ConvNet",
+    PROTOCOL: "random images by two readings of the paper's protocol",
 }
+"""What has cells of one kind, each a coreset (or several) scored on one network."""
 METHODS = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
 """The methods of Table 1."""
 WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
-"""The methods of the table of augmentation."""
+"""The methods of the tables of augmentation, corruptions and norms, and of Table 2."""
+CONVNET = "convnet"
+"""The network of the paper, which coresets are made for and scored on where nothing is said."""
+ARCHITECTURES = (CONVNET, "resnet18", "resnet34", "vgg11", "alexnet")
+"""The networks that coresets are scored on in the table across architectures."""
+SEVERAL = (CONVNET, "resnet18", "vgg11")
+"""The networks that one coreset is made for, beside those made for the ConvNet alone."""
+FOUR_NORMS = (CONVNET, "group", "layer", "batch")
+"""ConvNets with instance, group, layer and batch norm."""
+MIDDLE = 10
+"""Images per class where the paper has one size."""
+FROM_TABLE1 = (CORRUPTIONS, CROSS, NORMS, RESNET18)
+"""Tables whose coresets are those of Table 1, as shipped, wherever they are made in the same way;
+they have the recipe `tuned` where none is named, as the shipped ones have."""
 PICTURES = "pictures"
+LOGITS = "logits"
+COST = "cost"
 BEYOND = "beyond"
 EXACT = "exact"
-OF_PAPER = (*TABLES, PICTURES)
+OF_PAPER = ("table1", "dsa", PICTURES)
 """What is reproduced where nothing is named."""
 NAMES = {
     **TABLES,
+    LOGITS: "outputs at one image under networks of four norms",
+    COST: "memory and time of an update, from the benchmark's results",
     PICTURES: "the images of the FBPC coresets",
     BEYOND: "the best coresets for their size, controls of the same storage, an ablation",
     EXACT: "how far coresets' posteriors are from the data's, where these are known; needs no data",
@@ -85,6 +116,10 @@ class Cell:
     method: str
     ipc: int | None
     recipe: str | None
+    made_for: tuple[str, ...] = (CONVNET,)
+    """The networks that its coreset is made for, by name."""
+    on: str = CONVNET
+    """The network that it is scored on."""
 
     @property
     def dsa(self) -> bool:
@@ -93,14 +128,33 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What it is called where cells are chosen."""
-        return f"{self.method}/{self.ipc or 'all'}"
+        """What it is called where cells are chosen, such as fbpc/10 or fbpc@resnet18/10/convnet."""
+        made_for = "" if self.made_for == (CONVNET,) else f"@{'+'.join(self.made_for)}"
+        on = f"/{self.on}" if self.table in (CROSS, NORMS, RESNET18) else ""
+        return f"{self.method}{made_for}/{self.ipc or 'all'}{on}"
+
+    @property
+    def keeps_outputs(self) -> bool:
+        """Whether it keeps its networks' outputs at one image: FBPC made for four norms."""
+        return (self.table, self.method, self.made_for) == (NORMS, "fbpc", FOUR_NORMS)
+
+    @property
+    def coreset_name(self) -> str:
+        """What is made for it is called, whatever it is scored on."""
+        size = f"-ipc{self.ipc}" if self.ipc else ""
+        made_for = "" if self.made_for == (CONVNET,) else f"-for-{'+'.join(self.made_for)}"
+        return f"{self.method}{made_for}{size}" + (f"-{self.recipe}" if self.recipe else "")
 
     @property
     def file_name(self) -> str:
-        """What its files are called."""
-        size = f"-ipc{self.ipc}" if self.ipc else ""
-        return f"{self.method}{size}" + (f"-{self.recipe}" if self.recipe else "")
+        """What its file is called."""
+        return self.coreset_name + ("" if self.on == CONVNET else f"-on-{self.on}")
+
+    def as_json(self) -> dict[str, Any]:
+        """What its file says of it; networks only where they are not the ConvNet alone."""
+        found = {**asdict(self), "made_for": list(self.made_for)}
+        usual = {"made_for": [CONVNET], "on": CONVNET}
+        return {name: value for name, value in found.items() if usual.get(name, ...) != value}
 
     def path(self, out: Path, scope: Scope) -> Path:
         """Where it is stored."""
@@ -115,12 +169,38 @@ def cell_with(table: str, method: str, ipc: int, recipe: str | None, data: str) 
 
 def cells_of(table: str, recipe: str, data: str) -> list[Cell]:
     """The cells of a table with this recipe, those without any among them."""
-    methods = WITH_AND_WITHOUT if table == "dsa" else METHODS
-    cells = [cell_with(table, method, ipc, recipe, data) for method in methods for ipc in SIZES]
-    if table == "dsa":
-        return cells
+
+    def by_size(*methods: str, section: str = recipe) -> list[Cell]:
+        return [cell_with(table, name, ipc, section, data) for name in methods for ipc in SIZES]
+
     random = [Cell(table, "random", ipc, None) for ipc in SIZES]
-    return [*random, *cells, Cell(table, FULL, None, None)]
+    match table:
+        case "table1":
+            return [*random, *by_size(*METHODS), Cell(table, FULL, None, None)]
+        case "dsa":
+            return by_size(*WITH_AND_WITHOUT)
+        case "table2":
+            best = by_size("fbpc-isotropic", section="best")
+            return [*random, *by_size(*WITH_AND_WITHOUT), *best]
+        case "protocol":
+            return random
+    middle = [cell_with(table, name, MIDDLE, recipe, data) for name in WITH_AND_WITHOUT]
+    if table == CORRUPTIONS:
+        return middle
+    if table == NORMS:
+        coresets = [replace(c, made_for=nets) for c in middle for nets in ((CONVNET,), FOUR_NORMS)]
+        return _on(coresets, FOUR_NORMS)
+    fbpc = middle[WITH_AND_WITHOUT.index("fbpc")]
+    if table == RESNET18:
+        made_for = (("resnet18",), ("resnet18", CONVNET))
+        return _on([replace(fbpc, made_for=nets) for nets in made_for], ("resnet18", CONVNET))
+    assert table == CROSS
+    return _on([*by_size("fbpc"), replace(fbpc, made_for=SEVERAL)], ARCHITECTURES)
+
+
+def _on(coresets: Sequence[Cell], nets: Sequence[str]) -> list[Cell]:
+    """Each coreset on each network."""
+    return [replace(cell, on=net) for cell in coresets for net in nets]
 
 
 def beyond_cells(data: str) -> list[Cell]:
@@ -133,7 +213,9 @@ def pictured_cells(recipe: str, data: str) -> list[Cell]:
     return [cell_with("table1", "fbpc", ipc, recipe, data) for ipc in SIZES]
 
 
-def chosen_cells(names: Sequence[str], recipe: str, data: str, wanted: str | None) -> list[Cell]:
+def chosen_cells(
+    names: Sequence[str], recipe: str | None, data: str, wanted: str | None
+) -> list[Cell]:
     """The cells of what was named, each once; `wanted` are patterns such as fbpc/10,random/*."""
     found: dict[Cell, None] = {}
     for name in names:
@@ -148,11 +230,16 @@ def chosen_cells(names: Sequence[str], recipe: str, data: str, wanted: str | Non
     return [cell for cell in found if any(fnmatchcase(cell.name, p) for p in patterns)]
 
 
-def _named_cells(name: str, recipe: str, data: str) -> list[Cell]:
+def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
     """The cells of a name that can be measured."""
     if name == BEYOND:
         found = beyond_cells(data)
         return [c for c in found if c.ipc is not None and kinds(data, c.ipc)[c.method].there]
+    if name in (COST, EXACT):
+        return []
+    recipe = recipe or ("tuned" if name in (*FROM_TABLE1, LOGITS) else "paper")
+    if name == LOGITS:
+        return [cell for cell in cells_of(NORMS, recipe, data) if cell.keeps_outputs]
     return pictured_cells(recipe, data) if name == PICTURES else cells_of(name, recipe, data)
 
 

@@ -11,26 +11,47 @@ from pseudocoreset.coreset import Pseudocoreset, whole_data
 from pseudocoreset.data import Data
 from pseudocoreset.distillation import distill
 from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
+from pseudocoreset.engine.files import lock_file, locked
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.engine.versions import versions
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.experts import ExpertStore, train_experts
-from pseudocoreset.posterior import Sampler, named_sampler
+from pseudocoreset.posterior import Sampler, named_sampler, sample
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.reproduce.cells import FULL, Cell, Scope
+from pseudocoreset.reproduce.cells import (
+    CONVNET,
+    CORRUPTIONS,
+    FROM_TABLE1,
+    FULL,
+    PROTOCOL,
+    Cell,
+    Scope,
+)
+from pseudocoreset.reproduce.one_image import outputs_at_one_image
 from pseudocoreset.reproduce.settings import CellSettings
+from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
 from pseudocoreset.run_folder import OtherRunError
 from pseudocoreset.scale import Executor, SerialExecutor
 
 NET = "convnet"
-SAMPLERS = tuple(map(named_sampler, ("tuned", "paper")))
+OTHER_NETS = {
+    **{name: name for name in ("resnet18", "resnet34", "vgg11", "alexnet")},
+    **{norm: f"convnet:norm={norm}" for norm in ("group", "layer", "batch")},
+}
+"""The networks beside the ConvNet, by the names that cells have for them."""
+SAMPLERS = (named_sampler("tuned"), named_sampler("paper"))
 """Of every coreset, whatever the method: ours, and then what the paper itself did."""
-FULL_SAMPLERS = tuple(replace(sampler, epochs=50, every=5) for sampler in SAMPLERS)
+FULL_SAMPLERS = (
+    replace(SAMPLERS[0], epochs=50, every=5),
+    replace(SAMPLERS[1], epochs=50, every=5),
+)
 """Of all training images: 1,000 epochs over them would take twenty times as long."""
+READING = named_sampler("paper-epochs")
+"""What random images are scored by beside the paper's protocol, to tell which is theirs."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +60,10 @@ class ReproduceOptions(Options):
 
     num: int = option(20, "number of experts", at_least=1)
     epochs: int = option(30, "epochs each expert is trained for", at_least=1)
+    from_epoch: int = option(
+        0, "keep the experts' snapshots of this epoch and later ones", at_least=0
+    )
+    half: bool = option(False, "store the experts' snapshots in half precision")
     steps: int | None = option(None, "updates of every coreset; default: the recipe's", at_least=0)
     seeds: int = option(
         5, "posteriors sampled a cell; random images are drawn anew for each", at_least=1
@@ -48,8 +73,11 @@ class ReproduceOptions(Options):
     )
     trials: int = option(10, "exact: trials of each model", at_least=1)
     chains: int = option(10, "beyond: chains of each coreset, which are pooled", at_least=1)
-    recipe: str = option(
-        "paper", "the settings of the methods: paper, tuned or best", choices=RECIPES
+    recipe: str | None = option(
+        None,
+        "the settings of the methods: paper, tuned or best; default: paper, or tuned where "
+        "table1's coresets are scored once more",
+        choices=RECIPES,
     )
 
 
@@ -68,6 +96,8 @@ class Work:
     """What runs parts that are independent; None: this process."""
     other_versions: bool = False
     """Whether to go on with what another device or version began."""
+    results: Path | None = None
+    """Where coresets are shipped that some cells score once more; None: nowhere."""
 
     def in_a_task(self) -> "Work":
         """The same for a cell that is itself a task."""
@@ -80,8 +110,9 @@ class Made:
     """The coresets of a cell (several for random images) and what they were made with."""
 
     coresets: list[Pseudocoreset]
-    experts: ExpertStore | None = None
-    experts_watch: TimeSpent | None = None
+    experts: dict[str, Any] | None = None
+    experts_s: float = 0.0
+    experts_whole: bool = True
     watch: TimeSpent | None = None
 
 
@@ -90,7 +121,7 @@ def refuse_too_few_epochs(cells: Sequence[Cell], work: Work) -> None:
     needed = {
         cell.name: CellSettings.of(cell, work.data.name).epochs_needed
         for cell in cells
-        if cell.recipe is not None
+        if cell.recipe is not None and shipped_for(cell, work) is None
     }
     late = {name: epoch for name, epoch in needed.items() if epoch > work.options.epochs}
     if late:
@@ -106,23 +137,27 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     """Measure a cell: what is to be stored of it, and its (first) coreset, in half precision."""
     made = _made(cell, work)
     began = time.perf_counter()
-    samplers = FULL_SAMPLERS if cell.method == FULL else SAMPLERS
-    evaluation, by_paper = (_evaluated(made.coresets, work, sampler) for sampler in samplers)
-    scores = by_paper.as_json()
+    evaluation, by_paper = (
+        _evaluated(cell, made.coresets, work, sampler) for sampler in samplers_of(cell)
+    )
+    content, scores = evaluation.as_json(), by_paper.as_json()
+    for found in (content, scores):
+        pooled = found.pop("pooled")
+        if len(made.coresets) == 1:  # samples of different coresets are no one posterior
+            found["pooled"] = {k: v for k, v in pooled.items() if isinstance(v, float)}
+    if cell.keeps_outputs:
+        content["outputs"] = _outputs(cell, made.coresets[0], work)
     evaluate_s = time.perf_counter() - began
-    content = evaluation.as_json()
-    pooled = content.pop("pooled")
-    if len(made.coresets) == 1:  # samples of different coresets are no one posterior
-        content["pooled"] = {k: v for k, v in pooled.items() if isinstance(v, float)}
     for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here
         del signs["loss_trace"]
+    kept = (*SCORE_KEYS, "seeds", "protocol", "pooled", "corruptions")
     content |= {
-        "by_paper": {name: scores[name] for name in (*SCORE_KEYS, "seeds", "protocol")},
+        "by_paper": {name: scores[name] for name in kept if name in scores},
         "fingerprints": [coreset.fingerprint for coreset in made.coresets],
-        "experts": None if made.experts is None else described(made.experts),
+        "experts": made.experts,
         "duration": {
-            "experts_s": made.experts_watch.seconds if made.experts_watch else 0.0,
-            "experts_whole": made.experts_watch is None or made.experts_watch.whole,
+            "experts_s": made.experts_s,
+            "experts_whole": made.experts_whole,
             "distill_s": made.watch.seconds if made.watch else 0.0,
             "evaluate_s": evaluate_s,
             "whole": made.watch is None or made.watch.whole,
@@ -133,6 +168,31 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     return Measured(cell, content), made.coresets[0]
 
 
+def samplers_of(cell: Cell) -> Sequence[Sampler]:
+    """What a cell is scored by: ours, or a reading that is tried, and then the paper's protocol."""
+    if cell.method == FULL:
+        return FULL_SAMPLERS
+    return (READING, SAMPLERS[1]) if cell.table == PROTOCOL else SAMPLERS
+
+
+def spec_of(net: str) -> str:
+    """The network that a cell calls so."""
+    return NET if net == CONVNET else OTHER_NETS[net]
+
+
+def shipped_for(cell: Cell, work: Work) -> Pseudocoreset | None:
+    """The coreset that a cell scores once more, where it is shipped: of its recipe, or none."""
+    if cell.table not in FROM_TABLE1 or cell.made_for != (CONVNET,) or cell.ipc is None:
+        return None
+    if work.results is None or work.scope.holdout:
+        return None
+    path = shipped_path(work.results, work.scope, cell.method, cell.ipc)
+    coreset = Pseudocoreset.load(path) if path.exists() else None
+    if coreset is None or coreset.provenance.config.get("recipe") != cell.recipe:
+        return None
+    return coreset
+
+
 def _made(cell: Cell, work: Work) -> Made:
     if cell.method == FULL:
         return Made([whole_data(work.data, NET)])
@@ -140,26 +200,42 @@ def _made(cell: Cell, work: Work) -> Made:
         # Ten images drawn at random differ much from ten others, so each seed has its own.
         seeds = range(work.seed, work.seed + work.options.seeds)
         return Made([_distilled(cell, work, seed=seed) for seed in seeds])
-    experts, experts_watch = experts_for(cell, work)
-    name = f"{cell.file_name}{'' if cell.dsa else '-no-dsa'}-{len(experts)}x{experts.last_epoch}"
+    shipped = shipped_for(cell, work)
+    if shipped is not None:
+        return Made([shipped])
+    found = [experts_for(cell, work, net) for net in cell.made_for]
+    stores, watches = [store for store, _ in found], [watch for _, watch in found]
+    first = stores[0]
+    name = f"{cell.coreset_name}{'' if cell.dsa else '-no-dsa'}-{len(first)}x{first.last_epoch}"
     folder = work.folder / "runs" / f"{name}-seed{work.seed}"
     watch = TimeSpent(folder / "seconds.json")
-    with watch:
-        coreset = _distilled(cell, work, experts, folder, work.seed)
-    return Made([coreset], experts, experts_watch, watch)
+    # Cells that score one coreset on different networks may be measured side by side.
+    with (
+        lock_file(folder.with_name(f"{folder.name}.lock")) as lock,
+        locked(lock, 0, wait=True),
+        watch,
+    ):
+        coreset = _distilled(cell, work, stores, folder, work.seed)
+    experts = described(first)
+    if len(stores) > 1:
+        experts["others"] = [described(store) for store in stores[1:]]
+    seconds, whole = sum(each.seconds for each in watches), all(each.whole for each in watches)
+    return Made([coreset], experts, seconds, whole, watch)
 
 
-def experts_for(cell: Cell, work: Work) -> tuple[ExpertStore, TimeSpent]:
+def experts_for(cell: Cell, work: Work, net: str = CONVNET) -> tuple[ExpertStore, TimeSpent]:
     """The experts that cells share, so many as were asked for; what is missing is trained."""
-    folder = work.folder / _experts_name(cell, work)
+    folder = work.folder / _experts_name(cell, work, net)
     watch = TimeSpent(folder.with_name(f"{folder.name}.seconds.json"), folder)
     with watch:
         store = train_experts(
             work.data,
-            NET,
+            spec_of(net),
             folder,
             num=work.options.num,
             epochs=work.options.epochs,
+            from_epoch=work.options.from_epoch,
+            half=work.options.half,
             dsa="on" if cell.dsa else "off",
             seed=work.seed,
             device=work.device,
@@ -170,15 +246,18 @@ def experts_for(cell: Cell, work: Work) -> tuple[ExpertStore, TimeSpent]:
     return store.first(work.options.num), watch
 
 
-def _experts_name(cell: Cell, work: Work) -> str:
-    augmented = "" if cell.dsa else "-no-dsa"
-    return f"experts-{work.options.epochs}-epochs{augmented}-seed{work.seed}"
+def _experts_name(cell: Cell, work: Work, net: str) -> str:
+    options = work.options
+    parts = ["experts", "" if net == CONVNET else net, f"{options.epochs}-epochs"]
+    parts += [f"from-{options.from_epoch}" if options.from_epoch else ""]
+    parts += ["half" if options.half else "", "" if cell.dsa else "no-dsa", f"seed{work.seed}"]
+    return "-".join(part for part in parts if part)
 
 
 def _distilled(
     cell: Cell,
     work: Work,
-    experts: ExpertStore | None = None,
+    experts: Sequence[ExpertStore] = (),
     folder: Path | None = None,
     seed: int = 0,
 ) -> Pseudocoreset:
@@ -187,12 +266,12 @@ def _distilled(
     try:
         coreset = distill(
             work.data,
-            () if experts is None else experts,
+            experts,
             cell.method,
             ipc=cell.ipc,
             recipe=cell.recipe or "paper",
             steps=None if cell.method == "random" else work.options.steps,
-            net=NET if experts is None else None,
+            net=None if experts else NET,
             out=folder,
             seed=seed,
             device=work.device,
@@ -205,10 +284,12 @@ def _distilled(
             "options it was begun with.",
             "work",
         ) from None
-    return replace(coreset, inputs=coreset.inputs.half().float())
+    return coreset.rounded("half")
 
 
-def _evaluated(coresets: list[Pseudocoreset], work: Work, sampler: Sampler) -> Evaluation:
+def _evaluated(
+    cell: Cell, coresets: list[Pseudocoreset], work: Work, sampler: Sampler
+) -> Evaluation:
     """The scores over seeds: chains on one coreset, or one chain on each of several."""
     first, seeds = work.seed, work.options.seeds
     each = 1 if len(coresets) > 1 else seeds
@@ -217,9 +298,11 @@ def _evaluated(coresets: list[Pseudocoreset], work: Work, sampler: Sampler) -> E
             coreset,
             work.data,
             sampler,
+            net=spec_of(cell.on),
             seeds=each,
             first_seed=first + number,
             split=work.scope.split,
+            corruptions="paper" if cell.table == CORRUPTIONS else None,
             device=work.device,
             progress=work.progress,
         )
@@ -230,6 +313,20 @@ def _evaluated(coresets: list[Pseudocoreset], work: Work, sampler: Sampler) -> E
         seeds=[scores for evaluation in found for scores in evaluation.seeds],
         samplers=[signs for evaluation in found for signs in evaluation.samplers],
     )
+
+
+def _outputs(cell: Cell, coreset: Pseudocoreset, work: Work) -> dict[str, Any]:
+    """What one chain's networks put out at one image of the coreset."""
+    posterior = sample(
+        coreset,
+        samplers_of(cell)[0],
+        chains=1,
+        net=spec_of(cell.on),
+        seed=work.seed,
+        device=work.device,
+        progress=work.progress,
+    )
+    return outputs_at_one_image(coreset, posterior)
 
 
 def described(experts: ExpertStore) -> dict[str, Any]:

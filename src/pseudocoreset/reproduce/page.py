@@ -9,9 +9,11 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import FULL, SIZES, TABLES, Scope
+from pseudocoreset.reproduce.cells import COST, FULL, SIZES, TABLE2, TABLES, Scope
 from pseudocoreset.reproduce.commands import commands_for
-from pseudocoreset.reproduce.pictures import chart_path, picture_path
+from pseudocoreset.reproduce.cost import cost_markdown
+from pseudocoreset.reproduce.pictures import chart_path, logits_path, norms_path, picture_path
+from pseudocoreset.reproduce.sections import sections
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import Measured, measured_cells
 from pseudocoreset.reproduce.tables import (
@@ -25,6 +27,8 @@ from pseudocoreset.reproduce.tables import (
     table1,
 )
 
+FIRST = ("table1", "dsa")
+"""The tables that are shown where nothing of them is measured, too."""
 MARK = "<!-- written by {} from the measured cells: do not edit -->"
 COMMAND = "`pseudocoreset reproduce`"
 
@@ -42,8 +46,8 @@ reproduce --list` says what is measured; `pseudocoreset reproduce table1 --data 
   `digits`, which it does not have, has its own), `tuned` ones that were found on held-out training
   images.
 - *NLL* is −log of the averaged predictive distribution; *NLL of Kim et al.* averages as the code of
-  Kim et al. 2022 does, and is the larger one, but for the weight of a last, short batch. Which one
-  the paper prints is not known, so its NLL counts as met only when both meet it.
+  Kim et al. 2022 does, and is the larger one. Which one the paper prints is not known, so its NLL
+  counts as met only when both meet it.
 - *better* and *missed*: the means differ by more than √(s² + s'²) of the two standard deviations,
   for five seeds about twice the standard error of their difference; *within noise*: by no more.
   How much coresets of one method differ that were made with other seeds is not in it.
@@ -70,9 +74,16 @@ def latex_tables(out: Path) -> dict[Path, str]:
 
 def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
     """The tables by our protocol and by the paper's, where they were measured."""
-    found = {table: measured_cells(out, scope, table) for table in TABLES}
+    found = {table: measured_cells(out, scope, table) for table in FIRST}
     of_paper = {table: by_paper(cells) for table, cells in found.items()}
     texts = {}
+    for section in sections(out, scope):
+        caption = f"{section.title} ({scope.label}, scored on the {scope.split} images)."
+        rows, name = section.rows, f"{scope.label}{section.file}"
+        if MADE_WITH in rows.header:
+            rows = rows.without(MADE_WITH)
+        latex = rows.latex(caption, f"tab:{section.table}-{name}")
+        texts[out / section.table / f"{name}.tex"] = latex
     for name, cells, how in (
         (scope.label, found, ""),
         (f"{scope.label}-by-paper", of_paper, " by the paper's protocol"),
@@ -91,10 +102,15 @@ def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
 
 def markdown_of(name: str, out: Path, scope: Scope) -> str:
     """One table in Markdown."""
-    found = measured_cells(out, scope, "table1")
+    if name == COST:
+        return cost_markdown(out)
+    if name not in FIRST:
+        found = [section.markdown() for section in sections(out, scope, name)]
+        return "\n".join(found) or f"{name}: nothing is measured on {scope.label} yet."
+    of_table1 = measured_cells(out, scope, "table1")
     if name == "table1":
-        return table1(found, scope).markdown()
-    return dsa_table(measured_cells(out, scope, "dsa"), found, scope).markdown()
+        return table1(of_table1, scope).markdown()
+    return dsa_table(measured_cells(out, scope, "dsa"), of_table1, scope).markdown()
 
 
 def results_page(
@@ -125,13 +141,28 @@ def results_page(
 
 
 def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]:
-    found = {table: measured_cells(out, scope, table) for table in TABLES}
+    found = {table: measured_cells(out, scope, table) for table in FIRST}
+    rest = [section.markdown() for section in sections(out, scope)]
     on = "the test images" if not scope.holdout else f"{scope.holdout:,} held-out training images"
     size = f" resized to {scope.image_size}×{scope.image_size}" if scope.image_size else ""
     parts = [f"## {scope.data}{size}, scored on {on}\n"]
     if goals:
         parts += ["### Goals that were set beforehand\n", goals]
-    parts += _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
+    of_table2 = measured_cells(out, scope, TABLE2)
+    if not rest or any(found.values()):
+        parts += _first_tables(out, scope, results, found)
+    elif of_table2:
+        parts += _protocol_parts(list(of_table2.values()))
+    parts += [*rest, *_more_pictures(out, scope, results)]
+    if scope == Scope(paper.DATA) and cost_markdown(out):
+        parts += ["### Cost\n", cost_markdown(out)]
+    stored = [*found.values(), *(measured_cells(out, scope, n) for n in TABLES if n not in FIRST)]
+    return parts + _command_parts(stored, scope)
+
+
+def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Found]) -> list[str]:
+    """Table 1 and the table of augmentation, and what belongs to them."""
+    parts = _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
     parts += [f"### Table 1: {TABLES['table1']}\n", table1(found["table1"], scope).markdown()]
     chart = chart_path(out, scope)
     if chart.exists():
@@ -153,8 +184,20 @@ def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]
     without = by_paper(found["dsa"])
     if without:
         parts += [f"### DSA {same}\n", dsa_table(without, with_dsa, scope).markdown()]
-    parts += _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
-    return parts + _command_parts(found.values(), scope)
+    return parts + _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
+
+
+def _more_pictures(out: Path, scope: Scope, results: str) -> list[str]:
+    """The figures of norms and of logits, where they are drawn."""
+    drawn = {
+        norms_path(out, scope): "Accuracy by norm, of coresets made for one norm and for four",
+        logits_path(out, scope): "One image of a coreset, and outputs of networks of four norms",
+    }
+    return [
+        f"![{words}]({_place(path, out, results)})\n"
+        for path, words in drawn.items()
+        if path.exists()
+    ]
 
 
 def _protocol_parts(measured: list[Measured]) -> list[str]:

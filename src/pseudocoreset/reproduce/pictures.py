@@ -1,15 +1,15 @@
-"""The images of the FBPC coresets, as the paper's appendix shows them; and a chart of Table 1."""
+"""The images of the FBPC coresets, as the paper's appendix shows them; and the charts."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.files import whole_file
-from pseudocoreset.reproduce.cells import SIZES, Scope
+from pseudocoreset.reproduce.cells import NORMS, SIZES, Scope
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import measured_cells
 
@@ -49,14 +49,33 @@ def chart_path(out: Path, scope: Scope) -> Path:
     return out / "pictures" / f"{scope.label}-table1.png"
 
 
-def draw_chart(out: Path, scope: Scope) -> None:
-    """Draw Table 1 anew where there is something of it, and other figures than those drawn."""
+def norms_path(out: Path, scope: Scope) -> Path:
+    """Where the figure of norms is."""
+    return out / "pictures" / f"{scope.label}-norms.png"
+
+
+def logits_path(out: Path, scope: Scope) -> Path:
+    """Where the figure of one image's outputs is."""
+    return out / "pictures" / f"{scope.label}-logits.png"
+
+
+def draw_charts(out: Path, scope: Scope) -> None:
+    """Draw Table 1, norms and logits anew where there are other figures than those drawn."""
     from pseudocoreset.reproduce.chart import accuracy_chart, points_of
+    from pseudocoreset.reproduce.norm_charts import bars_of, logits_chart, norms_chart, outputs_of
 
     points = points_of(measured_cells(out, scope, "table1"), scope)
-    chart, shows = chart_path(out, scope), json.dumps(points)
+    _draw(chart_path(out, scope), points, accuracy_chart)
+    norms = measured_cells(out, scope, NORMS)
+    _draw(norms_path(out, scope), bars_of(norms), norms_chart)
+    _draw(logits_path(out, scope), outputs_of(norms), logits_chart)
+
+
+def _draw(chart: Path, points: Any, draw: "Callable[[Any], Figure]") -> None:
+    """Draw points, if there are any, unless this very chart is there."""
+    shows = json.dumps(points)
     if points and shown_by(chart, POINTS) != shows:
-        store_picture(accuracy_chart(points), chart, {POINTS: shows})
+        store_picture(draw(points), chart, {POINTS: shows})
 
 
 def shown_by(picture: Path, key: str) -> str | None:

@@ -14,10 +14,13 @@ from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.cells import (
     BEYOND,
+    COST,
     EXACT,
+    LOGITS,
     NAMES,
     PICTURES,
     SIZES,
+    TABLE2,
     Cell,
     Scope,
     beyond_cells,
@@ -30,6 +33,7 @@ from pseudocoreset.reproduce.measure_cell import (
     experts_for,
     measure_cell,
     refuse_too_few_epochs,
+    shipped_for,
 )
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.shipped import ship
@@ -49,6 +53,13 @@ from pseudocoreset.reproduce.tables import (
 )
 from pseudocoreset.scale import Executor, SerialExecutor, Task
 
+LARGEST_SHIPPED = 10**7
+"""Bytes of a coreset that is stored with the results without being asked for."""
+NOTHING_OF_ITS_OWN = {
+    LOGITS: "drawn of the cells fbpc@*/10/* of norms",
+    COST: "written of benchmark.json, which benchmarks/speed.py measures",
+}
+
 
 def measure_missing(
     cells: Sequence[Cell], work: Work, out: Path, keep_coresets: bool
@@ -59,6 +70,7 @@ def measure_missing(
             f"`data` {work.data.name} can't be reproduced: the tables are of images with classes.",
             "data",
         )
+    work = replace(work, results=out)
     missing = [cell for cell in cells if not cell.path(out, work.scope).exists()]
     refuse_too_few_epochs(missing, work)
     for cell in cells:
@@ -71,8 +83,10 @@ def measure_missing(
         shared, gpus, progress = work, 0.0, SILENT  # each cell has its own bars
     else:
         executor, progress = work.executor, work.progress
-        for cell in {cell.dsa: cell for cell in missing if cell.recipe is not None}.values():
-            experts_for(cell, work)  # which cells share
+        distilled = [c for c in missing if c.recipe is not None and shipped_for(c, work) is None]
+        shared_by = {(cell.dsa, net): cell for cell in distilled for net in cell.made_for}
+        for (_, net), cell in shared_by.items():
+            experts_for(cell, work, net)
         shared = executor.put(work.in_a_task())
         gpus = float(executor.device(work.device) == torch.device("cuda"))
 
@@ -131,7 +145,9 @@ def _refuse_other_data(path: Path, measured: Measured, work: Work) -> None:
 def _keep(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path, all_methods: bool) -> None:
     """Ship the coreset of FBPC, or of all methods that make one; the tuned one if there is one."""
     wanted = cell.method == "fbpc" or (all_methods and cell.recipe is not None)
-    if not wanted or not cell.dsa or scope.holdout:
+    if not wanted or cell.table not in ("table1", TABLE2) or scope.holdout:
+        return
+    if coreset.stored_bytes > LARGEST_SHIPPED and not all_methods:
         return
     if cell.recipe == "paper" and replace(cell, recipe="tuned").path(out, scope).exists():
         return
@@ -155,6 +171,9 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         lines.append(f"{name}: {NAMES[name]}, on {scope.label}")
         if name == PICTURES:
             lines.append(f"  {_pictures_line(out, scope)}")
+            continue
+        if name in (LOGITS, COST):
+            lines.append("  " + NOTHING_OF_ITS_OWN[name])
             continue
         if name == EXACT:
             done = [f"{each}: {len(stored(out, each)['trials'])} trials" for each in PROBLEMS]

@@ -1,6 +1,6 @@
 """Measured cells on disk: one JSON file each, read back with a word on what is wrong with it."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ from pseudocoreset.engine.parse import Shape, check_shape, read_json
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
+from pseudocoreset.reproduce.cells import FROM_TABLE1, Cell, Scope, cells_of
+from pseudocoreset.reproduce.checks import check_more
 from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.settings import CellSettings
 from pseudocoreset.run_folder import with_names_of_today
@@ -57,7 +58,8 @@ class Measured:
     @property
     def by_paper(self) -> "Measured":
         """The same cell as scored by the paper's own protocol."""
-        return replace(self, content={**self.content, **self.content["by_paper"]})
+        of_paper = {"pooled": None, **self.content["by_paper"]}
+        return replace(self, content={**self.content, **of_paper})
 
     @property
     def seeds(self) -> int:
@@ -74,7 +76,7 @@ class Measured:
 def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any]]:
     """Settings of a cell that its recipe of today has otherwise: its own, and the recipe's."""
     cell, content = measured.cell, measured.content
-    if cell.ipc is None or cell.recipe is None:
+    if cell.ipc is None or cell.recipe is None or content["experts"] is None:
         return {}
     config = with_names_of_today(content["coreset"]["config"])
     settings = CellSettings.of(cell, data)
@@ -84,7 +86,7 @@ def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any
 
 def write_measured(path: Path, measured: Measured) -> None:
     """Store a cell, whole or not at all."""
-    write_json(path, {"format": FORMAT, "cell": asdict(measured.cell), **measured.content})
+    write_json(path, {"format": FORMAT, "cell": measured.cell.as_json(), **measured.content})
 
 
 def read_measured(path: Path, cell: Cell) -> Measured:
@@ -92,6 +94,7 @@ def read_measured(path: Path, cell: Cell) -> Measured:
     try:
         content = read_json(path)
         _check(content, cell)
+        check_more(content, cell)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "
@@ -105,14 +108,15 @@ def _check(content: Any, cell: Cell) -> None:
     check_shape(content, {"format": int, "cell": dict})
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']}, not {FORMAT}")
-    if content["cell"] != asdict(cell):
+    if content["cell"] != cell.as_json():
         raise ValueError(f"it holds {printable(content['cell'])}")
     check_shape(content, SHAPE)
     if not content["seeds"] or not content["samplers"]:
         raise ValueError("it has no seeds")
-    if cell.recipe is not None:
+    shipped = cell.table in FROM_TABLE1 and content["experts"] is None
+    if cell.recipe is not None and not shipped:
         check_shape(content, SHAPE_WITH_EXPERTS)
-    elif content["experts"] is not None:
+    elif cell.recipe is None and content["experts"] is not None:
         raise ValueError("it has experts")
 
 

@@ -72,10 +72,14 @@ def by_paper(found: Found) -> dict[Cell, Measured]:
 
 
 def paper_scores(cell: Cell, scope: Scope) -> paper.Scores | None:
-    """What the paper prints for a cell; nothing for other data and for images held out."""
-    if scope != Scope(paper.DATA) or cell.ipc is None:
+    """What the paper prints for a cell of the ConvNet; nothing for images held out or resized."""
+    if scope != Scope(scope.data) or cell.ipc is None:
         return None
-    return paper.TABLE1.get((cell.method, cell.ipc))
+    if cell.recipe == "best":  # our own
+        return None
+    if scope.data == paper.DATA:
+        return paper.TABLE1.get((cell.method, cell.ipc))
+    return paper.TABLE2.get((scope.data, cell.method, cell.ipc))
 
 
 def _table1_row(cell: Cell, measured: Measured | None, scope: Scope) -> tuple[str, ...]:
@@ -107,8 +111,12 @@ def made_with(measured: Measured, data: str) -> str:
         if not updates_unlike_recipe(measured, data):
             parts.append(f"{content['coreset']['config']['steps']:,} updates")
         parts += unlike_recipe(measured, data)
+        form = content["coreset"]["config"].get("form", "pixels")
+        parts += [] if form == "pixels" else [f"form {form}"]
     elif measured.cell.method == FULL:
         parts.append(f"{content['protocol']['epochs']} epochs of SGHMC")
+    elif measured.cell.recipe is not None:
+        parts.append("the shipped coreset")
     else:
         parts.append("new images each seed")
     parts.append(counted(measured.seeds, "seed"))

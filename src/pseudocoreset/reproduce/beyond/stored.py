@@ -1,7 +1,7 @@
 """Cells on disk: one JSON file each, which grows by a coreset at a time."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -101,7 +101,7 @@ class BeyondCell:
 
 def write_cell(path: Path, found: BeyondCell) -> None:
     """Store a cell, whole or not at all."""
-    write_json(path, {"format": FORMAT, "cell": asdict(found.cell), **found.content})
+    write_json(path, {"format": FORMAT, "cell": found.cell.as_json(), **found.content})
 
 
 def read_cell(path: Path, cell: Cell) -> BeyondCell:
@@ -122,7 +122,7 @@ def _check(content: Any, cell: Cell) -> None:
     check_shape(content, {"format": int, "cell": dict})
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']}, not {FORMAT}")
-    if content["cell"] != asdict(cell):
+    if content["cell"] != cell.as_json():
         raise ValueError(f"it holds {printable(content['cell'])}")
     check_shape(content, SHAPE)
     if content["experts"] is not None:
