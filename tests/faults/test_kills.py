@@ -68,6 +68,7 @@ def campaign(job: Job, folder: Path, kills: int, seed: int) -> int:
         there = left(place)
         for _ in range(min(IN_A_ROW, kills - struck)):
             if not killed(job, place, random.uniform(0, seconds)):
+                seconds *= 0.8  # the machine has less to do than it had
                 break
             struck += 1
             now = left(place)  # every file is whole
