@@ -85,13 +85,25 @@ def test_run_from_before_the_record_goes_on_as_before(data, tmp_path, elsewhere)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}x", "[1]", '{"a": 1}', '[{"after_update": "x"}]', "[" * 9999]
+    "text",
+    [
+        *("", "{}x", "[1]", '{"a": 1}', '[{"after_update": "x"}]', "[" * 9999),
+        '[{"after_update": 0, "threads": NaN}]',
+    ],
 )
 def test_damaged_record_is_refused(data, tmp_path, text):
     pc.distill(data, method=Quadratic(), out=tmp_path, steps=3, **TOY)
     (tmp_path / "made.json").write_text(text)
     with pytest.raises(pc.UserError, match=r"made\.json can't be read"):
         pc.distill(data, method=Quadratic(), out=tmp_path, steps=5, **TOY)
+
+
+def test_damaged_word_beside_a_trajectory_does_not_reach_a_coreset(data, tmp_path):
+    store = pc.train_experts(data, NET, tmp_path, num=2, epochs=1, device="cpu", progress=False)
+    assert store.makers() == [made_on(CPU)]
+    for number, text in enumerate(['{"threads": NaN}', "[1]"]):
+        store.made_path(number).write_text(text)
+    assert store.makers() == []
 
 
 def test_store_of_another_version_grows_only_with_a_word(data, tmp_path, elsewhere):

@@ -20,6 +20,7 @@ from pseudocoreset.engine.files import (
 )
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.options import LARGEST
+from pseudocoreset.engine.parse import check_shape, read_json
 from pseudocoreset.engine.text import printable
 from pseudocoreset.engine.versions import made_on, refuse_other
 from pseudocoreset.errors import UserError
@@ -154,10 +155,9 @@ class RunFolder:
         if not path.exists():
             return []
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if not all(type(part["after_update"]) is int for part in found):
-                raise TypeError("a part is damaged")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            found = read_json(path)
+            check_shape(found, [{"after_update": int}])
+        except ValueError as error:
             raise UserError(
                 f"{path} can't be read ({printable(error)}): begin another run."
             ) from None

@@ -12,6 +12,8 @@ import pytest
 from pseudocoreset import SGHMC, Pseudocoreset, load_data, recipes
 from pseudocoreset.cli import main
 from pseudocoreset.engine import files
+from pseudocoreset.errors import UserError
+from pseudocoreset.experts import ExpertStore
 from pseudocoreset.posterior import named_sampler
 from pseudocoreset.reproduce import measure_cell as measuring
 from pseudocoreset.reproduce import run as running
@@ -424,3 +426,11 @@ def test_cells_that_are_measured_elsewhere_are_the_same(results, tmp_path, monke
         for content in contents:
             del content["duration"]
         assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("said", [{}, {"test_accuracy": "high"}])
+def test_experts_without_an_accuracy_are_refused(store, monkeypatch, said):
+    assert 0 <= measuring.described(store)["test_accuracy"] <= 1
+    monkeypatch.setattr(ExpertStore, "describe", lambda *_: said)
+    with pytest.raises(UserError, match="no test accuracy"):
+        measuring.described(store)

@@ -246,8 +246,8 @@ class ExpertStore:
         found: list[dict[str, Any]] = []
         for trajectory in self.trajectories:
             try:
-                made = json.loads(trajectory.with_suffix(".json").read_text(encoding="utf-8"))
-            except (OSError, ValueError, RecursionError):
+                made = read_json(trajectory.with_suffix(".json"))
+            except (OSError, ValueError):
                 continue
             if isinstance(made, dict) and made not in found:
                 found.append(made)

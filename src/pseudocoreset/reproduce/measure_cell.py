@@ -20,6 +20,7 @@ from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.experts import ExpertStore, train_experts
 from pseudocoreset.posterior import Sampler, named_sampler, sample
 from pseudocoreset.recipes import NAMES as RECIPES
+from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import (
     CONVNET,
     CORRUPTIONS,
@@ -331,7 +332,12 @@ def _outputs(cell: Cell, coreset: Pseudocoreset, work: Work) -> dict[str, Any]:
 
 def described(experts: ExpertStore) -> dict[str, Any]:
     """What a cell stores of its experts."""
-    accuracies = [experts.describe(path)["test_accuracy"] for path in experts.trajectories]
+    accuracies = []
+    for path in experts.trajectories:
+        accuracy = finite(experts.describe(path).get("test_accuracy"))
+        if accuracy is None:
+            raise UserError(f"{path} is damaged: it has no test accuracy. Delete it.")
+        accuracies.append(accuracy)
     return {
         **asdict(experts.identity),
         "num": len(experts),

@@ -4,7 +4,6 @@ The file is written whole before a trial begins and after it has ended, so that 
 killed loses the trials under way, which run again with the same settings, and nothing else.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
@@ -13,6 +12,7 @@ from typing import Any
 
 from pseudocoreset.engine.files import write_json
 from pseudocoreset.engine.options import has_type
+from pseudocoreset.engine.parse import read_json
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
@@ -102,14 +102,14 @@ def _read(path: Path) -> list[Trial]:
         return []
     names = {each.name for each in fields(Trial)}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         rows = [{k: v for k, v in row.items() if k in names} for row in content["trials"]]
         found = [Trial(**row) for row in rows]
         if sorted(trial.number for trial in found) != list(range(len(found))):
             raise ValueError("a trial is missing or there twice")
     except PermissionError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} can't be read as the trials of a search ({printable(error)}): begin another "
             "`out`.",
