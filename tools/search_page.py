@@ -28,7 +28,7 @@ What single changes did after a few hundred updates, where they moved the NLL of
 {telling} or more. A change that lowered it was kept, and the next one was tried on top of it.
 Two ideas only made things worse and are no options any more: `solutions`, several shared MAP
 solutions in turn, and `data_steps`, in which the coreset's MAP solution after a few steps on real
-data took the place of an expert (it lost 20 points and more). Starting from the middles of clusters
+data took the place of an expert (it lost 7 to 38 points). Starting from the middles of clusters
 instead of random images (`init` clusters) made no difference beyond noise.
 
 {changes}

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,14 @@ def test_mosaic_picture_shows_a_stored_image_beside_what_is_seen():
     seen = coreset.scaling.invert(coreset.seen_inputs[8:9])[0, 0].numpy()
     assert (axes[6].images[0].get_array()[:, :, 0] == seen).all()
     assert second.get_ylabel() == "1"
+
+
+def test_stored_image_is_named_after_most_of_its_images():
+    data = load_data("digits")
+    coreset = distill(data, (), "random", ipc=1, form="mosaic:2", device="cpu", progress=False)
+    soft = torch.eye(10)[coreset.seen_targets]
+    soft[4] = torch.eye(10)[7]  # the first image in the second stored one
+    assert mosaic_figure(replace(coreset, targets=soft)).axes[5].get_ylabel() == "1"
 
 
 def test_committed_plot_shows_the_committed_results():

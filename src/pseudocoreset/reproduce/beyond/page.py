@@ -33,8 +33,8 @@ versions, device and time. {{writer}} writes this page.
   means over the chains.
 - ± is the standard deviation over coresets of different seeds, made with the same experts.
 - *at T* is the pooled posterior at one temperature of its predictive distribution. T was fitted on
-  held-out training images, with a coreset made without them: fewer experts and updates, and for
-  CIFAR-10 image steps up to twice as large.
+  held-out training images, with a coreset made without them. For CIFAR-10 it had 20 experts,
+  `--steps` 1500, 700 and 600, and image steps up to twice as large.
 - *last layer* is the closed-form posterior of the last layer (`--sampler last-layer`) on the same
   coreset and network.
 - *steps* are those of a chain. *minutes* are for all experts, one coreset and its scores by SGHMC.
@@ -57,7 +57,14 @@ command that was stopped can be given again. `--cells` chooses cells, such as `b
 
 ```sh
 pseudocoreset reproduce beyond --data cifar10:DIR --num 20 --holdout 5000 --cells 'best/*'
-pseudocoreset reproduce beyond --data cifar10:DIR --num 30
+pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --coresets 1
+```
+
+The posterior in `results/posteriors`, one network a chain:
+
+```sh
+pseudocoreset sample results/coresets/cifar10-best-ipc50.safetensors --chains 12 \\
+  --epochs 1000 --every 1000 --half --out results/posteriors/cifar10-best-ipc50.safetensors
 ```
 """
 
