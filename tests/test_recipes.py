@@ -180,7 +180,7 @@ def test_tuned_differs_from_the_paper_where_it_was_tuned():
         assert (paper["from_epoch"], paper["draws"]) == (2, 1)
         assert tuned != paper
         assert tuned.keys() == paper.keys()
-    for data, ipc, method in [("cifar10", 10, "bpc-w"), ("cifar100", 10, "fbpc")]:
+    for data, ipc, method in [("cifar10", 10, "bpc-w"), ("tiny-imagenet", 10, "fbpc")]:
         assert complete(data, ipc, method, "tuned") == complete(data, ipc, method)
 
 

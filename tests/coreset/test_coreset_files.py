@@ -89,15 +89,16 @@ def test_file_of_the_first_edition_is_read(tmp_path):
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.safetensors")), ids=lambda path: path.stem)
 def test_shipped_coreset_is_read(path):
     coreset = Pseudocoreset.load(path)
-    _, method, ipc = path.stem.split("-")
+    data, method, ipc = path.stem.split("-")
+    classes = {"cifar10": 10, "cifar100": 100}[data]
     assert coreset.ipc == int(ipc.removeprefix("ipc"))
     assert coreset.input_shape == (3, 32, 32)
-    assert len(coreset) == 10 * coreset.ipc
+    assert len(coreset) == classes * coreset.ipc
     assert coreset.precision == "half"
     if method != "best":  # which is a mosaic of whichever method
         assert coreset.provenance.method == method
         assert coreset.num_seen == len(coreset)
-    assert coreset.make_net().outputs == 10
+    assert coreset.make_net().outputs == classes
 
 
 def test_half_precision_halves_the_file(tmp_path):
