@@ -43,6 +43,7 @@ def make_jobs(root: Path, data: str | None = None, larger: int = 1) -> dict[str,
         data: a spec; default: a few images, made up
         larger: how many times as long jobs take
     """
+    held_out = "3" if data is None else "30"
     if data is None:
         make_npz_data(root / "data.npz")
         data = f"npz:{root / 'data.npz'}"
@@ -54,6 +55,8 @@ def make_jobs(root: Path, data: str | None = None, larger: int = 1) -> dict[str,
     short = ["--epochs", str(2 * larger), "--every", "1", "--quiet"]
     reproduce = ["reproduce", "table1", *of_data, "--cells", "fbpc/1,random/1", "--num", "2"]
     reproduce += ["--epochs", "2", "--steps", str(2 * larger), "--seeds", "2", "--quiet"]
+    tune = ["tune", *of_data, "--holdout", held_out, *SMALL, "--net", NET, "--num", "2"]
+    tune += ["--epochs", "2", "--steps", str(4 * larger), "--trials", "3", "--chain-epochs", "10"]
     image = np.zeros((2, 8, 8), np.uint8)
     done(*experts, root / "experts")
     done(*distill, root / "run")
@@ -78,6 +81,7 @@ def make_jobs(root: Path, data: str | None = None, larger: int = 1) -> dict[str,
             ],
             copy_run,
         ),
+        "tune": Job(lambda place: [*tune, "--out", str(place / "tune")]),
         "reproduce": Job(
             lambda place: [*reproduce, "--out", str(place / "out"), "--work", str(place / "work")]
         ),

@@ -1,5 +1,7 @@
 """`reproduce` made small where it has no option for it; in processes of their own only."""
 
+import json
+import os
 from typing import Any
 
 from pseudocoreset import SGHMC, recipes
@@ -22,6 +24,12 @@ def shorten() -> None:
         for values in sections.get("paper", {}).values():
             values.update({name: few[name] for name in few if name in values})
     trials.measure_trial = lambda *_: exact_trial()
+
+
+def shorten_on_ray() -> None:
+    """Let the workers of a cluster do so too, if this file is where they import from."""
+    environment = {"worker_process_setup_hook": "shortened.shorten"}
+    os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps({"runtime_env": environment})
 
 
 def exact_trial() -> dict[str, Any]:

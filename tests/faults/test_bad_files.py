@@ -1,8 +1,10 @@
 """Files that a fuzzer found to be trouble, and files that promise far more than they hold."""
 
 import gzip
+import io
 import json
 import struct
+import tarfile
 import zipfile
 import zlib
 from itertools import pairwise
@@ -321,3 +323,30 @@ def test_yaml_that_multiplies_itself_is_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("\n".join(lines))
     ends("distill", "--config", tmp_path / "a.yaml", "--print-config", code=2)
     ends("distill", "--recipe", tmp_path / "a.yaml", "--data", "digits", "--print-config", code=2)
+
+
+def tar_of(kind):
+    """A tar archive in CIFAR's name: whole, cut short, or with members that are not to be taken."""
+    member = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
+    if kind == "outside":
+        member.name = "../../outside"
+    elif kind == "link":
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    elif kind == "huge":
+        member.size = HUGE
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        archive.addfile(member)
+    content = stream.getvalue()
+    return content[: len(content) // 2] if kind == "cut" else content
+
+
+@pytest.mark.parametrize("kind", ["whole", "cut", "outside", "link", "huge"])
+def test_tar_archives_are_not_opened(tmp_path, kind):
+    """CIFAR is read unpacked: an archive, or a folder that holds one, is refused as it is."""
+    folder = tmp_path / "cifar"
+    folder.mkdir()
+    (folder / "cifar-10-binary.tar.gz").write_bytes(tar_of(kind))
+    for path in (folder, folder / "cifar-10-binary.tar.gz"):
+        ends("info", f"cifar10:{path}", code=2)
+    assert [path.name for path in tmp_path.rglob("*")] == ["cifar", "cifar-10-binary.tar.gz"]

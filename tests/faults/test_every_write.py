@@ -6,7 +6,7 @@ import pytest
 from every_write import can_mount, every_write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-JOBS = ("experts", "distill", "sample", "evaluate", "reproduce", "predict")
+JOBS = ("experts", "distill", "sample", "evaluate", "tune", "reproduce", "predict")
 
 
 def test_job_goes_on_after_a_fault():

@@ -93,7 +93,7 @@ def test_memory_hardly_grows_with_the_images(posterior, tmp_path):
 
 
 def test_processes_share_one_cache(tmp_path):
-    evaluate_side_by_side(tmp_path, 4)
+    evaluate_side_by_side(tmp_path, 10)
 
 
 @pytest.mark.slow
