@@ -17,6 +17,7 @@ from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.errors import UserError, require_type
 from pseudocoreset.evaluation.calibration import calibrated
+from pseudocoreset.evaluation.convergence import convergence
 from pseudocoreset.evaluation.corruption_scores import CorruptionScores
 from pseudocoreset.evaluation.corruptions import SEVERITIES
 from pseudocoreset.evaluation.metrics import (
@@ -72,6 +73,8 @@ class Evaluation:
     """On corrupted points, where they were asked for."""
     ood: OodScores | None = None
     """How well uncertainty tells other data's points, where that was asked for."""
+    convergence: dict[str, Any] | None = None
+    """Whether chains agree; None where they are too short to tell."""
 
     def __getattr__(self, name: str) -> float:
         """The mean of a score over seeds: `.accuracy`, `.nll`, `.rmse`, …"""
@@ -129,6 +132,7 @@ class Evaluation:
             "coreset": self.coreset,
             "samplers": self.samplers,
             "reliability": self.reliability,
+            "convergence": self.convergence,
             **{name: found.as_json() for name, found in shifts.items() if found is not None},
         }
 
@@ -297,6 +301,7 @@ def score_posteriors(
         *calibrated(together, predictive_temperature),
         corrupted,
         other,
+        convergence(posteriors, together),
     )
 
 
