@@ -21,6 +21,7 @@ from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.beyond.tables import pair
 from pseudocoreset.reproduce.cells import BEYOND, SIZES, TITLES, Cell, Scope, cell_with
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
+from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
 from pseudocoreset.reproduce.stored import measured_cells
@@ -56,6 +57,7 @@ def rendered(root: Path) -> dict[Path, str]:
     results, page = root / "results", root / "docs" / "results.md"
     blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
     blocks["exact"] = exact_table(results).markdown()
+    blocks["fidelity"] = fidelity_text(results)
     blocks |= scaling_tables(results)
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}

@@ -23,6 +23,7 @@ from pseudocoreset.reproduce.beyond.page import beyond_table_text, render_beyond
 from pseudocoreset.reproduce.cells import (
     BEYOND,
     EXACT,
+    FIDELITY,
     LOGITS,
     NAMES,
     OF_PAPER,
@@ -35,6 +36,8 @@ from pseudocoreset.reproduce.cells import (
 from pseudocoreset.reproduce.exact.measure import measure_exact
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
+from pseudocoreset.reproduce.fidelity.measure import measure_fidelity
+from pseudocoreset.reproduce.fidelity.show import fidelity_table
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
@@ -109,10 +112,12 @@ def run(arguments: Arguments) -> None:
             executor_for(arguments),
             arguments.flag("other_versions"),
         )
-        of_paper = [cell for cell in cells if cell.table != BEYOND]
+        of_paper = [cell for cell in cells if cell.table not in (BEYOND, FIDELITY)]
         for line in measure_missing(of_paper, work, out, own.keep_coresets):
             say(line)
         for line in measure_beyond([c for c in cells if c.table == BEYOND], work, out):
+            say(line)
+        for line in measure_fidelity([c for c in cells if c.table == FIDELITY], work, out):
             say(line)
     else:
         say("Nothing is measured without --data; this is what there is.")
@@ -131,6 +136,8 @@ def run(arguments: Arguments) -> None:
     for name in names:
         if name == BEYOND:
             say(f"\n{beyond_table_text(out, scope)}")
+        elif name == FIDELITY:
+            say(f"\n{fidelity_table(out, scope).markdown()}")
         elif name not in (PICTURES, LOGITS):
             say(f"\n{markdown_of(name, out, scope)}")
 

@@ -16,6 +16,7 @@ from pseudocoreset.reproduce.cells import (
     BEYOND,
     COST,
     EXACT,
+    FIDELITY,
     LOGITS,
     NAMES,
     PICTURES,
@@ -25,6 +26,7 @@ from pseudocoreset.reproduce.cells import (
     Scope,
     beyond_cells,
     cells_of,
+    fidelity_cells,
 )
 from pseudocoreset.reproduce.exact.measure import stored
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
@@ -178,6 +180,11 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         if name == EXACT:
             done = [f"{each}: {len(stored(out, each)['trials'])} trials" for each in PROBLEMS]
             lines += [f"  {line} measured" for line in done]
+            continue
+        if name == FIDELITY:
+            of_table = fidelity_cells()
+            done = [cell.name for cell in of_table if cell.path(out, scope).exists()]
+            lines.append(f"  {len(done)} of {len(of_table)} cells measured: {', '.join(done)}")
             continue
         if name == BEYOND:
             lines += [f"  {line}" for line in _beyond_lines(out, scope)]
