@@ -28,6 +28,7 @@ from pseudocoreset.reproduce.cells import (
     NAMES,
     OF_PAPER,
     PICTURES,
+    REGRESSION,
     TABLE2,
     Scope,
     chosen_cells,
@@ -41,6 +42,7 @@ from pseudocoreset.reproduce.fidelity.show import fidelity_table
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
+from pseudocoreset.reproduce.regression.measure import measure_regression, regression_table
 from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.scale import Executor
 
@@ -87,9 +89,11 @@ def run(arguments: Arguments) -> None:
         return
     if EXACT in names:
         _exact(out, settings.trials, common, executor_for(arguments))
-        names = [name for name in names if name != EXACT]
-        if not names:
-            return
+    if REGRESSION in names:
+        _regression(out, settings.trials, common)
+    names = [name for name in names if name not in (EXACT, REGRESSION)]
+    if not names:
+        return
     if own.cells is not None and not source.data:
         raise UserError("`cells` are measured: give `data` with them, or leave them out.", "cells")
     cells = chosen_cells(names, settings.recipe, scope.data, own.cells)
@@ -151,3 +155,12 @@ def _exact(out: Path, trials: int, common: CommonOptions, executor: Executor | N
     for line in draw_exact(out):
         say(line)
     say(f"\n{exact_table(out).markdown()}")
+
+
+def _regression(out: Path, trials: int, common: CommonOptions) -> None:
+    """Measure a small network on a table, and show what there is of it."""
+    say = (lambda *_: None) if common.quiet else print
+    refuse_unwritable(out)
+    for line in measure_regression(out, trials, common.seed):
+        say(line)
+    say(f"\n{regression_table(out).markdown()}")

@@ -333,12 +333,12 @@ def _mean_scores(found: Sequence[Scores]) -> Scores:
 
 
 def predictions(
-    posterior: Posterior, outputs: Tensor, targets: Shaped[Tensor, "n ..."]
+    posterior: Posterior | Pseudocoreset, outputs: Tensor, targets: Shaped[Tensor, "n ..."]
 ) -> Predicted | PredictedNumbers:
     """A posterior's outputs at points with known targets, ready to be scored.
 
     Args:
-        posterior: the posterior
+        posterior: the posterior, or its coreset
         outputs: what each sample's network puts out
         targets: the true targets, in raw units
     """

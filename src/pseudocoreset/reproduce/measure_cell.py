@@ -72,7 +72,7 @@ class ReproduceOptions(Options):
     coresets: int = option(
         3, "beyond: coresets of a cell, distilled or drawn with different seeds", at_least=1
     )
-    trials: int = option(10, "exact: trials of each model", at_least=1)
+    trials: int = option(10, "exact, regression: trials of each model", at_least=1)
     chains: int = option(
         10, "beyond, fidelity: chains of each posterior, which are pooled", at_least=1
     )

@@ -20,6 +20,7 @@ from pseudocoreset.reproduce.cells import (
     LOGITS,
     NAMES,
     PICTURES,
+    REGRESSION,
     SIZES,
     TABLE2,
     Cell,
@@ -38,6 +39,7 @@ from pseudocoreset.reproduce.measure_cell import (
     shipped_for,
 )
 from pseudocoreset.reproduce.pictures import picture_path
+from pseudocoreset.reproduce.regression.measure import stored as regression_stored
 from pseudocoreset.reproduce.shipped import ship
 from pseudocoreset.reproduce.stored import (
     Measured,
@@ -180,6 +182,9 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         if name == EXACT:
             done = [f"{each}: {len(stored(out, each)['trials'])} trials" for each in PROBLEMS]
             lines += [f"  {line} measured" for line in done]
+            continue
+        if name == REGRESSION:
+            lines.append(f"  {len(regression_stored(out)['trials'])} trials measured")
             continue
         if name == FIDELITY:
             of_table = fidelity_cells()
