@@ -10,6 +10,7 @@ from arviz_stats.base import array_stats
 from pseudocoreset import SGHMC, distill, evaluate, sample
 from pseudocoreset.evaluation.convergence import convergence, effective_size, r_hat, warning_of
 from pseudocoreset.evaluation.evaluate import predictions
+from pseudocoreset.evaluation.metrics import risk_and_coverage
 from pseudocoreset.posterior import Ensemble
 from small_world import NET
 
@@ -115,3 +116,15 @@ def test_regression_has_figures_of_its_numbers(table):
     found = evaluate(made, table, sampler, seeds=2, **QUIET).as_json()["convergence"]
     assert (found["chains"], found["draws"]) == (2, 8)
     assert found["quantities"] == 2 * found["points"] == 2 * len(table.test)
+
+
+def test_accuracy_by_the_share_kept_is_that_of_the_most_confident():
+    probs = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.45, 0.55]]).double()
+    found = risk_and_coverage(probs, torch.tensor([1, 0, 1, 1]), steps=4)
+    assert found == {"kept": [0.25, 0.5, 0.75, 1.0], "accuracy": [1, 1, 2 / 3, 0.75]}
+
+
+def test_evaluation_ends_its_curve_at_the_pooled_accuracy(coreset, data):
+    found = evaluate(coreset, data, SGHMC(epochs=20, every=10), seeds=2, **QUIET).as_json()
+    assert found["selective"]["kept"][-1] == 1
+    assert found["selective"]["accuracy"][-1] == pytest.approx(found["pooled"]["accuracy"])

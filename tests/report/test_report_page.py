@@ -112,6 +112,16 @@ def test_page_shows_the_confusion_of_few_classes_only(tmp_path):
     assert "taken for" not in page
 
 
+def test_page_shows_accuracy_by_the_share_kept(tmp_path):
+    title = "Knowing when not to answer"
+    assert title not in page_of(tmp_path, make_run())
+    curve = {"kept": [0.5, 1.0], "accuracy": [0.9, 0.8]}
+    assert title in page_of(tmp_path, make_run(evaluation=make_evaluation() | {"selective": curve}))
+    curve = {"kept": [0.5, "x"], "accuracy": [0.9, None]}
+    page = page_of(tmp_path, make_run(evaluation=make_evaluation() | {"selective": curve}))
+    assert title not in page
+
+
 def test_page_says_whether_chains_agree(tmp_path):
     words = ("R̂", "Effective samples", "Do chains agree?", "do not agree")
     page = page_of(tmp_path, make_run(evaluation=make_evaluation()))

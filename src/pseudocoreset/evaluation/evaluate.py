@@ -27,6 +27,7 @@ from pseudocoreset.evaluation.metrics import (
     Scores,
     numbers,
     reliability,
+    risk_and_coverage,
     scores,
 )
 from pseudocoreset.evaluation.ood import OodScores
@@ -75,6 +76,8 @@ class Evaluation:
     """How well uncertainty tells other data's points, where that was asked for."""
     convergence: dict[str, Any] | None = None
     """Whether chains agree; None where they are too short to tell."""
+    selective: dict[str, list[float]] = field(default_factory=dict)
+    """Accuracy of the pooled samples on the points they are most sure of, by the share kept."""
 
     def __getattr__(self, name: str) -> float:
         """The mean of a score over seeds: `.accuracy`, `.nll`, `.rmse`, …"""
@@ -133,6 +136,7 @@ class Evaluation:
             "samplers": self.samplers,
             "reliability": self.reliability,
             "convergence": self.convergence,
+            "selective": self.selective,
             **{name: found.as_json() for name, found in shifts.items() if found is not None},
         }
 
@@ -302,6 +306,9 @@ def score_posteriors(
         corrupted,
         other,
         convergence(posteriors, together),
+        risk_and_coverage(together.probabilities, together.labels)
+        if isinstance(together, Predicted)
+        else {},
     )
 
 

@@ -128,6 +128,25 @@ def chain_traces(run: RunReport) -> Figure | None:
     return figure
 
 
+def risk_and_coverage(run: RunReport) -> Figure | None:
+    """Accuracy against the share of points that are kept, the most confident first.
+
+    Args:
+        run: the run
+    """
+    curve = mapping((run.evaluation or {}).get("selective"))
+    kept, accuracy = ([_drawn(v) for v in listed(curve.get(k))] for k in ("kept", "accuracy"))
+    points = [(x, y) for x, y in zip(kept, accuracy, strict=False) if None not in (x, y)]
+    if not points or len(points) != len(kept):
+        return None
+    figure = new_figure(WIDTH, HEIGHT)
+    (axes,) = stack(figure, (1,), head=0.1)
+    dress(axes, x="share of the points kept", y="accuracy on them")
+    axes.plot(*zip(*points, strict=True), "o-", color=LINES[0], markersize=3)
+    axes.set_xlim(0, 1.02)
+    return figure
+
+
 def prediction_traces(run: RunReport) -> Figure | None:
     """What chains predict, draw by draw, at the point with the median R̂ and at the worst one.
 

@@ -218,6 +218,7 @@ def _add_pictures(section: Section, drawn: dict[str, bytes], slug: str) -> None:
     for kind, figure, words in (
         ("losses", figures.loss_curves(run), _loss_words(run)),
         ("reliability", figures.reliability_diagram(run), _reliability_words(run)),
+        ("kept", figures.risk_and_coverage(run), _kept_words()),
         ("sampler", figures.chain_traces(run), _chain_words(run)),
         ("chains", figures.prediction_traces(run), _prediction_words()),
     ):
@@ -301,6 +302,14 @@ def _chain_words(run: RunReport) -> tuple[str, str, str]:
     if run.protocol.get("every"):
         caption += f" A sample is kept every {printable(run.protocol['every'])} epochs."
     return "Sampling the posterior", f"Curves of the loss along the chains. {caption}", caption
+
+
+def _kept_words() -> tuple[str, str, str]:
+    caption = (
+        "Accuracy if only the most confident predictions are kept, all seeds' samples pooled. The "
+        "curve should fall from left to right: then doubt is where the mistakes are."
+    )
+    return "Knowing when not to answer", f"A curve. {caption}", caption
 
 
 def _prediction_words() -> tuple[str, str, str]:
