@@ -21,8 +21,10 @@ from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.beyond.tables import pair
 from pseudocoreset.reproduce.cells import BEYOND, SIZES, TITLES, Cell, Scope, cell_with
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
+from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
+from pseudocoreset.reproduce.regression.measure import regression_table
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
@@ -56,6 +58,8 @@ def rendered(root: Path) -> dict[Path, str]:
     results, page = root / "results", root / "docs" / "results.md"
     blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
     blocks["exact"] = exact_table(results).markdown()
+    blocks["fidelity"] = fidelity_text(results)
+    blocks["regression"] = regression_table(results).markdown()
     blocks |= scaling_tables(results)
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}

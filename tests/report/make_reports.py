@@ -103,6 +103,21 @@ def make_evaluation(accuracy: float = 0.8125, nll: float = 0.654, seeds: int = 2
     }
 
 
+def make_convergence() -> dict[str, Any]:
+    traces = [[0.1, 0.2, 0.15, 0.3], [0.8, 0.9, 0.7, 0.75]]
+    return {
+        "chains": 2,
+        "draws": 4,
+        "points": 30,
+        "quantities": 30,
+        "r_hat": {"median": 1.34, "largest": 2.5, "share_above_1.1": 0.6},
+        "effective_size": {"median": 3.2, "smallest": 2.1},
+        "loss": {"r_hat": 1.07, "effective_size": 21.0},
+        "traces": {"median": traces, "worst": traces},
+        "warning": "The 2 chains do not agree.",
+    }
+
+
 def make_pooled(classes: int = 3) -> dict[str, Any]:
     """What an evaluation has beside, since the second edition."""
     rows = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]

@@ -11,7 +11,13 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from make_reports import make_coreset, make_evaluation, make_metrics, make_pooled
+from make_reports import (
+    make_convergence,
+    make_coreset,
+    make_evaluation,
+    make_metrics,
+    make_pooled,
+)
 
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
@@ -130,7 +136,14 @@ def test_report_on_a_whole_folder_has_everything(tmp_path):
 
 @TIMES
 @given(
-    damaged({**make_evaluation(), "pooled": make_pooled(), "coreset": {"fingerprint": "x"}}),
+    damaged(
+        {
+            **make_evaluation(),
+            "pooled": make_pooled(),
+            "convergence": make_convergence(),
+            "coreset": {"fingerprint": "x"},
+        }
+    ),
     st.booleans(),
 )
 def test_report_on_damaged_scores_is_a_page_or_a_sentence(evaluation, has_coreset):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from make_reports import (
+    make_convergence,
     make_coreset,
     make_evaluation,
     make_metrics,
@@ -109,6 +110,29 @@ def test_page_shows_the_confusion_of_few_classes_only(tmp_path):
     page = page_of(tmp_path, run)
     assert "Accuracy by class" in page
     assert "taken for" not in page
+
+
+def test_page_shows_accuracy_by_the_share_kept(tmp_path):
+    title = "Knowing when not to answer"
+    assert title not in page_of(tmp_path, make_run())
+    curve = {"kept": [0.5, 1.0], "accuracy": [0.9, 0.8]}
+    assert title in page_of(tmp_path, make_run(evaluation=make_evaluation() | {"selective": curve}))
+    curve = {"kept": [0.5, "x"], "accuracy": [0.9, None]}
+    page = page_of(tmp_path, make_run(evaluation=make_evaluation() | {"selective": curve}))
+    assert title not in page
+
+
+def test_page_says_whether_chains_agree(tmp_path):
+    words = ("R̂", "Effective samples", "Do chains agree?", "do not agree")
+    page = page_of(tmp_path, make_run(evaluation=make_evaluation()))
+    assert not [each for each in words if each in page]
+    signs = make_convergence()
+    page = page_of(tmp_path, make_run(evaluation=make_evaluation() | {"convergence": signs}))
+    assert not [each for each in words if each not in page]
+    assert "at most 2.50, above 1.1 for 60%" in page
+    signs["warning"] = ""
+    page = page_of(tmp_path, make_run(evaluation=make_evaluation() | {"convergence": signs}))
+    assert "do not agree" not in page
 
 
 def test_page_of_a_regression_has_its_scores_and_no_calibration(tmp_path):

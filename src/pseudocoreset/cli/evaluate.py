@@ -107,6 +107,9 @@ def run(arguments: Arguments) -> None:
     if prints_figures(arguments):  # before anything can fail to be written
         for evaluation in evaluations:
             _print(evaluation)
+        said = (evaluations[0].convergence or {}).get("warning")
+        if said:
+            print(said)
         made_for = listed(mapping(contents[0]["coreset"].get("config")).get("nets"))
         if not arguments.has("net") and len(made_for) > 1:
             others = " ".join(f"--net {printable(net)}" for net in made_for)
@@ -193,5 +196,13 @@ def _print(evaluation: Evaluation) -> None:
     for title, found in lines.items():
         parts = [f"{name} {found[name]:.4f}" for name in SHOWN if name in found]
         print(f"{title:17} {', '.join(parts)}")
+    signs = evaluation.convergence
+    if signs is not None:
+        hats, worth = signs["r_hat"], signs["effective_size"]["median"]
+        print(
+            f"{'R̂ of predictions':17} {hats['median']:.2f} in the median, above 1.1 for "
+            f"{hats['share_above_1.1']:.0%}; {signs['chains']} chains of {signs['draws']} draws "
+            f"are worth {worth:.0f}"
+        )
     for line in shift_lines(evaluation):
         print(line)

@@ -23,10 +23,12 @@ from pseudocoreset.reproduce.beyond.page import beyond_table_text, render_beyond
 from pseudocoreset.reproduce.cells import (
     BEYOND,
     EXACT,
+    FIDELITY,
     LOGITS,
     NAMES,
     OF_PAPER,
     PICTURES,
+    REGRESSION,
     TABLE2,
     Scope,
     chosen_cells,
@@ -35,9 +37,12 @@ from pseudocoreset.reproduce.cells import (
 from pseudocoreset.reproduce.exact.measure import measure_exact
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
+from pseudocoreset.reproduce.fidelity.measure import measure_fidelity
+from pseudocoreset.reproduce.fidelity.show import fidelity_table
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
+from pseudocoreset.reproduce.regression.measure import measure_regression, regression_table
 from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.scale import Executor
 
@@ -84,9 +89,11 @@ def run(arguments: Arguments) -> None:
         return
     if EXACT in names:
         _exact(out, settings.trials, common, executor_for(arguments))
-        names = [name for name in names if name != EXACT]
-        if not names:
-            return
+    if REGRESSION in names:
+        _regression(out, settings.trials, common)
+    names = [name for name in names if name not in (EXACT, REGRESSION)]
+    if not names:
+        return
     if own.cells is not None and not source.data:
         raise UserError("`cells` are measured: give `data` with them, or leave them out.", "cells")
     cells = chosen_cells(names, settings.recipe, scope.data, own.cells)
@@ -109,10 +116,12 @@ def run(arguments: Arguments) -> None:
             executor_for(arguments),
             arguments.flag("other_versions"),
         )
-        of_paper = [cell for cell in cells if cell.table != BEYOND]
+        of_paper = [cell for cell in cells if cell.table not in (BEYOND, FIDELITY)]
         for line in measure_missing(of_paper, work, out, own.keep_coresets):
             say(line)
         for line in measure_beyond([c for c in cells if c.table == BEYOND], work, out):
+            say(line)
+        for line in measure_fidelity([c for c in cells if c.table == FIDELITY], work, out):
             say(line)
     else:
         say("Nothing is measured without --data; this is what there is.")
@@ -131,6 +140,8 @@ def run(arguments: Arguments) -> None:
     for name in names:
         if name == BEYOND:
             say(f"\n{beyond_table_text(out, scope)}")
+        elif name == FIDELITY:
+            say(f"\n{fidelity_table(out, scope).markdown()}")
         elif name not in (PICTURES, LOGITS):
             say(f"\n{markdown_of(name, out, scope)}")
 
@@ -144,3 +155,12 @@ def _exact(out: Path, trials: int, common: CommonOptions, executor: Executor | N
     for line in draw_exact(out):
         say(line)
     say(f"\n{exact_table(out).markdown()}")
+
+
+def _regression(out: Path, trials: int, common: CommonOptions) -> None:
+    """Measure a small network on a table, and show what there is of it."""
+    say = (lambda *_: None) if common.quiet else print
+    refuse_unwritable(out)
+    for line in measure_regression(out, trials, common.seed):
+        say(line)
+    say(f"\n{regression_table(out).markdown()}")

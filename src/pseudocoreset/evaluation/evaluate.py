@@ -17,6 +17,7 @@ from pseudocoreset.engine.device import DeviceLike, choose_device, device_name
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.errors import UserError, require_type
 from pseudocoreset.evaluation.calibration import calibrated
+from pseudocoreset.evaluation.convergence import convergence
 from pseudocoreset.evaluation.corruption_scores import CorruptionScores
 from pseudocoreset.evaluation.corruptions import SEVERITIES
 from pseudocoreset.evaluation.metrics import (
@@ -26,6 +27,7 @@ from pseudocoreset.evaluation.metrics import (
     Scores,
     numbers,
     reliability,
+    risk_and_coverage,
     scores,
 )
 from pseudocoreset.evaluation.ood import OodScores
@@ -72,6 +74,10 @@ class Evaluation:
     """On corrupted points, where they were asked for."""
     ood: OodScores | None = None
     """How well uncertainty tells other data's points, where that was asked for."""
+    convergence: dict[str, Any] | None = None
+    """Whether chains agree; None where they are too short to tell."""
+    selective: dict[str, list[float]] = field(default_factory=dict)
+    """Accuracy of the pooled samples on the points they are most sure of, by the share kept."""
 
     def __getattr__(self, name: str) -> float:
         """The mean of a score over seeds: `.accuracy`, `.nll`, `.rmse`, …"""
@@ -129,6 +135,8 @@ class Evaluation:
             "coreset": self.coreset,
             "samplers": self.samplers,
             "reliability": self.reliability,
+            "convergence": self.convergence,
+            "selective": self.selective,
             **{name: found.as_json() for name, found in shifts.items() if found is not None},
         }
 
@@ -297,6 +305,10 @@ def score_posteriors(
         *calibrated(together, predictive_temperature),
         corrupted,
         other,
+        convergence(posteriors, together),
+        risk_and_coverage(together.probabilities, together.labels)
+        if isinstance(together, Predicted)
+        else {},
     )
 
 
@@ -328,12 +340,12 @@ def _mean_scores(found: Sequence[Scores]) -> Scores:
 
 
 def predictions(
-    posterior: Posterior, outputs: Tensor, targets: Shaped[Tensor, "n ..."]
+    posterior: Posterior | Pseudocoreset, outputs: Tensor, targets: Shaped[Tensor, "n ..."]
 ) -> Predicted | PredictedNumbers:
     """A posterior's outputs at points with known targets, ready to be scored.
 
     Args:
-        posterior: the posterior
+        posterior: the posterior, or its coreset
         outputs: what each sample's network puts out
         targets: the true targets, in raw units
     """

@@ -165,6 +165,26 @@ def reliability(
     return count / len(labels), mean_confidence, zeros.index_add(0, place, correct) / seen
 
 
+def risk_and_coverage(
+    probabilities: Float[Tensor, "n k"], labels: Int64[Tensor, " n"], steps: int = 20
+) -> dict[str, list[float]]:
+    """Accuracy on the most confident points alone, for shares 1/steps, 2/steps, …, 1 of them.
+
+    Args:
+        probabilities: the averaged probabilities
+        labels: the true classes
+        steps: how many shares
+    """
+    confidence, predicted = probabilities.max(1)
+    order = confidence.argsort(descending=True, stable=True)
+    right = (predicted == labels)[order].double().cumsum(0)
+    kept = [max(round(len(labels) * step / steps), 1) for step in range(1, steps + 1)]
+    return {
+        "kept": [number / len(labels) for number in kept],
+        "accuracy": [float(right[number - 1]) / number for number in kept],
+    }
+
+
 def brier(probabilities: Float[Tensor, "n k"], labels: Int64[Tensor, " n"]) -> float:
     """Σ_k (p_k − 1[k is the class])², mean over images; between 0 and 2."""
     truth = torch.nn.functional.one_hot(labels, probabilities.shape[1])

@@ -128,6 +128,54 @@ def chain_traces(run: RunReport) -> Figure | None:
     return figure
 
 
+def risk_and_coverage(run: RunReport) -> Figure | None:
+    """Accuracy against the share of points that are kept, the most confident first.
+
+    Args:
+        run: the run
+    """
+    curve = mapping((run.evaluation or {}).get("selective"))
+    kept, accuracy = ([_drawn(v) for v in listed(curve.get(k))] for k in ("kept", "accuracy"))
+    points = [(x, y) for x, y in zip(kept, accuracy, strict=False) if None not in (x, y)]
+    if not points or len(points) != len(kept):
+        return None
+    figure = new_figure(WIDTH, HEIGHT)
+    (axes,) = stack(figure, (1,), head=0.1)
+    dress(axes, x="share of the points kept", y="accuracy on them")
+    axes.plot(*zip(*points, strict=True), "o-", color=LINES[0], markersize=3)
+    axes.set_xlim(0, 1.02)
+    return figure
+
+
+def prediction_traces(run: RunReport) -> Figure | None:
+    """What chains predict, draw by draw, at the point with the median R̂ and at the worst one.
+
+    Args:
+        run: the run
+    """
+    traces = mapping(run.convergence.get("traces"))
+    shown: dict[str, list[list[float]]] = {}
+    for name in ("median", "worst"):
+        chains = [[_drawn(value) for value in listed(c)] for c in listed(traces.get(name))]
+        known = [[v for v in chain if v is not None] for chain in chains]
+        if known and known == chains and all(known):
+            shown[name] = known
+    if not shown:
+        return None
+    figure = new_figure(WIDTH, HEIGHT)
+    places = stack(figure, (1,) * len(shown), head=0.1)
+    classes = run.coreset is None or bool(run.coreset.class_names)
+    for axes, (name, found) in zip(places, shown.items(), strict=True):
+        what = "probability" if classes else "prediction"
+        dress(axes, x="draw" if axes is places[-1] else "", y=f"{what}, {name} R̂")
+        for number, chain in enumerate(found):
+            colour = LINES[number % len(LINES)]
+            draws = numpy.arange(1, len(chain) + 1)
+            axes.plot(draws, chain, color=colour, linewidth=1.0, alpha=0.85)
+        _whole_ticks(axes)
+    return figure
+
+
 def _draw_line(
     axes: Axes,
     updates: Float[numpy.ndarray, " n"],

@@ -17,6 +17,7 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.engine.versions import versions
 from pseudocoreset.report.protocol_words import (
     commands,
+    convergence_note,
     sampling_facts,
     seed_words,
     temperature_note,
@@ -91,6 +92,7 @@ class Section:
     pictures: list[Picture] = field(default_factory=list)
     sampling: list[tuple[str, str, str]] = field(default_factory=list)
     sampling_note: str = ""
+    sampling_warning: str = ""
     scores: list[ScoreDetail] = field(default_factory=list)
     has_pooled: bool = False
     class_scores: list[ClassScore] = field(default_factory=list)
@@ -157,6 +159,7 @@ def _section(number: int, run: RunReport, drawn: dict[str, bytes]) -> Section:
         warning=missed_note(run),
         sampling=sampling_facts(run),
         sampling_note=temperature_note(run),
+        sampling_warning=convergence_note(run),
         scores=score_details(run),
         has_pooled=bool(run.pooled),
         class_scores=_class_scores(run),
@@ -215,7 +218,9 @@ def _add_pictures(section: Section, drawn: dict[str, bytes], slug: str) -> None:
     for kind, figure, words in (
         ("losses", figures.loss_curves(run), _loss_words(run)),
         ("reliability", figures.reliability_diagram(run), _reliability_words(run)),
+        ("kept", figures.risk_and_coverage(run), _kept_words()),
         ("sampler", figures.chain_traces(run), _chain_words(run)),
+        ("chains", figures.prediction_traces(run), _prediction_words()),
     ):
         if figure is not None:
             content = drawn[f"{slug}-{kind}.png"] = png(figure)
@@ -297,6 +302,22 @@ def _chain_words(run: RunReport) -> tuple[str, str, str]:
     if run.protocol.get("every"):
         caption += f" A sample is kept every {printable(run.protocol['every'])} epochs."
     return "Sampling the posterior", f"Curves of the loss along the chains. {caption}", caption
+
+
+def _kept_words() -> tuple[str, str, str]:
+    caption = (
+        "Accuracy if only the most confident predictions are kept, all seeds' samples pooled. The "
+        "curve should fall from left to right: then doubt is where the mistakes are."
+    )
+    return "Knowing when not to answer", f"A curve. {caption}", caption
+
+
+def _prediction_words() -> tuple[str, str, str]:
+    caption = (
+        "What each chain predicts for the truth at two test points, draw by draw: where R̂ is in "
+        "the middle, and where it is worst. Chains that sample one posterior cross each other."
+    )
+    return "Do chains agree?", f"Curves of the predictions along the chains. {caption}", caption
 
 
 def _facts(run: RunReport) -> list[str]:

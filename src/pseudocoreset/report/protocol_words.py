@@ -9,6 +9,7 @@ from pseudocoreset.report.run_report import (
     count,
     finite,
     kinetic_temperature,
+    mapping,
     significant,
 )
 
@@ -51,7 +52,36 @@ def sampling_facts(run: RunReport) -> list[tuple[str, str, str]]:
     if disagreement is not None:
         meaning = "two samples predict different classes for so many test points"
         facts.append(("Disagreement", f"{disagreement:.1%}", meaning))
+    return [*facts, *_convergence_facts(run)]
+
+
+def _convergence_facts(run: RunReport) -> list[tuple[str, str, str]]:
+    """Whether chains agree."""
+    hats, sizes = (mapping(run.convergence.get(key)) for key in ("r_hat", "effective_size"))
+    middle, largest, share = (
+        finite(hats.get(key)) for key in ("median", "largest", "share_above_1.1")
+    )
+    chains, draws = (count(run.convergence.get(key)) for key in ("chains", "draws"))
+    facts = []
+    if middle is not None and largest is not None and share is not None:
+        meaning = f"median over predictions; at most {largest:.2f}, above 1.1 for {share:.0%}"
+        facts.append(("R̂", f"{middle:.2f}", meaning))
+    size = finite(sizes.get("median"))
+    if size is not None and chains and draws:
+        meaning = f"independent draws that {chains} chains of {draws} are worth, in the median"
+        facts.append(("Effective samples", f"{size:.0f}", meaning))
+    loss = mapping(run.convergence.get("loss"))
+    hat, size = finite(loss.get("r_hat")), finite(loss.get("effective_size"))
+    if hat is not None and size is not None:
+        meaning = f"of the training loss after the first sample; worth {size:.0f} draws"
+        facts.append(("R̂ of the loss", f"{hat:.2f}", meaning))
     return facts
+
+
+def convergence_note(run: RunReport) -> str:
+    """What a reader should know where chains disagree; empty where they do not."""
+    said = run.convergence.get("warning")
+    return printable(said, 1000) if isinstance(said, str) else ""
 
 
 def temperature_note(run: RunReport) -> str:

@@ -73,6 +73,11 @@ class RunReport:
         return [signs for signs in found if isinstance(signs, dict)]
 
     @property
+    def convergence(self) -> dict[str, Any]:
+        """Whether chains agree; empty where it is not known."""
+        return self._evaluated("convergence")
+
+    @property
     def seeds(self) -> int:
         """How many posteriors were sampled."""
         return len(listed((self.evaluation or {}).get("seeds")))

@@ -63,6 +63,12 @@ LOGITS = "logits"
 COST = "cost"
 BEYOND = "beyond"
 EXACT = "exact"
+REGRESSION = "regression"
+FIDELITY = "fidelity"
+CONTROL = "control-"
+"""Before a method's name: real images, as many as make the posterior as accurate."""
+FIDELITY_METHODS = ("random", "bpc-fkl", "fbpc", "vbpc", "best")
+"""Whose posteriors are compared with that of all images; coresets are those that are shipped."""
 OF_PAPER = ("table1", "dsa", PICTURES)
 """What is reproduced where nothing is named."""
 NAMES = {
@@ -71,6 +77,8 @@ NAMES = {
     COST: "memory and time of an update, from the benchmark's results",
     PICTURES: "the images of the FBPC coresets",
     BEYOND: "the best coresets for their size, controls of the same storage, an ablation",
+    FIDELITY: "how far posteriors of coresets are from that of all images, and controls",
+    REGRESSION: "a small network on diabetes: coresets beside all points, by HMC; needs no data",
     EXACT: "how far coresets' posteriors are from the data's, where these are known; needs no data",
 }
 """All that can be reproduced, and what it is."""
@@ -208,6 +216,13 @@ def beyond_cells(data: str) -> list[Cell]:
     return [Cell(BEYOND, name, ipc, None) for ipc in SIZES for name in kinds(data, ipc)]
 
 
+def fidelity_cells() -> list[Cell]:
+    """The posteriors that are compared with that of all images, which come last: the ceiling."""
+    names = [*FIDELITY_METHODS, *(f"{CONTROL}{name}" for name in FIDELITY_METHODS[1:])]
+    found = [Cell(FIDELITY, name, ipc, None) for ipc in SIZES for name in names]
+    return [*found, Cell(FIDELITY, FULL, None, None)]
+
+
 def pictured_cells(recipe: str, data: str) -> list[Cell]:
     """The cells whose coresets are drawn."""
     return [cell_with("table1", "fbpc", ipc, recipe, data) for ipc in SIZES]
@@ -235,7 +250,9 @@ def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
     if name == BEYOND:
         found = beyond_cells(data)
         return [c for c in found if c.ipc is not None and kinds(data, c.ipc)[c.method].there]
-    if name in (COST, EXACT):
+    if name == FIDELITY:
+        return fidelity_cells()
+    if name in (COST, EXACT, REGRESSION):
         return []
     recipe = recipe or ("tuned" if name in (*FROM_TABLE1, LOGITS) else "paper")
     if name == LOGITS:

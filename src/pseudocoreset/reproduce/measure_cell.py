@@ -72,8 +72,10 @@ class ReproduceOptions(Options):
     coresets: int = option(
         3, "beyond: coresets of a cell, distilled or drawn with different seeds", at_least=1
     )
-    trials: int = option(10, "exact: trials of each model", at_least=1)
-    chains: int = option(10, "beyond: chains of each coreset, which are pooled", at_least=1)
+    trials: int = option(10, "exact, regression: trials of each model", at_least=1)
+    chains: int = option(
+        10, "beyond, fidelity: chains of each posterior, which are pooled", at_least=1
+    )
     recipe: str | None = option(
         None,
         "the settings of the methods: paper, tuned or best; default: paper, or tuned where "

@@ -16,15 +16,18 @@ from pseudocoreset.reproduce.cells import (
     BEYOND,
     COST,
     EXACT,
+    FIDELITY,
     LOGITS,
     NAMES,
     PICTURES,
+    REGRESSION,
     SIZES,
     TABLE2,
     Cell,
     Scope,
     beyond_cells,
     cells_of,
+    fidelity_cells,
 )
 from pseudocoreset.reproduce.exact.measure import stored
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
@@ -36,6 +39,7 @@ from pseudocoreset.reproduce.measure_cell import (
     shipped_for,
 )
 from pseudocoreset.reproduce.pictures import picture_path
+from pseudocoreset.reproduce.regression.measure import stored as regression_stored
 from pseudocoreset.reproduce.shipped import ship
 from pseudocoreset.reproduce.stored import (
     Measured,
@@ -178,6 +182,14 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
         if name == EXACT:
             done = [f"{each}: {len(stored(out, each)['trials'])} trials" for each in PROBLEMS]
             lines += [f"  {line} measured" for line in done]
+            continue
+        if name == REGRESSION:
+            lines.append(f"  {len(regression_stored(out)['trials'])} trials measured")
+            continue
+        if name == FIDELITY:
+            of_table = fidelity_cells()
+            done = [cell.name for cell in of_table if cell.path(out, scope).exists()]
+            lines.append(f"  {len(done)} of {len(of_table)} cells measured: {', '.join(done)}")
             continue
         if name == BEYOND:
             lines += [f"  {line}" for line in _beyond_lines(out, scope)]

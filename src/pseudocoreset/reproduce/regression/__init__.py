@@ -1,0 +1,1 @@
+"""A small network on a table of numbers: coresets beside all points, by exact HMC."""
