@@ -46,7 +46,9 @@ def wine(path: Path) -> None:
         acid, sugar = rng.normal(i % 3, 0.3), rng.normal(-(i % 3), 0.3)
         price = 5 + acid + rng.normal(0, 0.1)
         region = "north" if i % 2 else "south"
-        lines.append(f"{acid:.3f},{sugar:.3f},{region},{price:.2f},{'red white rose'.split()[i % 3]}")
+        lines.append(
+            f"{acid:.3f},{sugar:.3f},{region},{price:.2f},{('red', 'white', 'rose')[i % 3]}"
+        )
     path.write_text("\n".join(lines) + "\n")
 
 

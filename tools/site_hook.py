@@ -29,9 +29,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    return OUTSIDE.sub(r"](\1", markdown)
+    return OUTSIDE.sub(r"](\1", markdown).replace("](docs/", "](")
 
 
 def home() -> str:
-    """The README, with its links as seen from docs/."""
-    return (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    return (ROOT / "README.md").read_text(encoding="utf-8")

@@ -33,15 +33,15 @@ MARK = "<!-- written by {} from the measured cells: do not edit -->"
 COMMAND = "`pseudocoreset reproduce`"
 
 _HOW = """\
-Each figure comes from a JSON file under `{results}`, with its settings, seeds, versions and wall-clock
-time. {writer} writes this page.
+Each figure comes from a JSON file under `{results}`, with its settings, seeds, versions and
+wall-clock time. {writer} writes this page.
 
 - Scores are means ± standard deviations over seeds. A seed is one chain of SGHMC on the same
   coreset; for `Random` it is also a new draw of images.
 - The recipe `paper` has the settings that the paper prints, `tuned` ones found on held-out training
   images.
-- *NLL* is that of the averaged prediction. *NLL of Kim et al.* is computed as in their code of 2022,
-  and is larger. Which one the paper prints is not known.
+- *NLL* is that of the averaged prediction. *NLL of Kim et al.* is computed as in their code of
+  2022, and is larger. Which one the paper prints is not known.
 - *better* and *missed*: the means differ by more than √(s² + s'²) of the two standard deviations.
   The spread between coresets made with different seeds is not included.
 """
