@@ -72,21 +72,15 @@ def rendered(root: Path) -> dict[Path, str]:
 
 
 def repository_page(results: Path, page: Path) -> str:
-    """docs/results.md: with our goals, and what a person says of the figures."""
+    """docs/results.md: with our goals and a summary."""
     goals = {}
     for scope in scopes(results):
         table = goals_table(measured_cells(results, scope, "table1"), scope)
         found = [each for each in (table, rest_goals_table(results, scope)) if each is not None]
         if found:
             goals[scope] = "\n".join(each.markdown() for each in found)
-    opening, closing = (_text_of(results / name) for name in ("summary.md", "notes.md"))
-    return results_page(
-        results, page, writer=COMMAND, opening=opening, closing=closing, goals=goals
-    )
-
-
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    summary = (results / "summary.md").read_text(encoding="utf-8")
+    return results_page(results, page, writer=COMMAND, opening=summary, goals=goals)
 
 
 README_METHODS = ("random", "bpc-fkl", "fbpc-isotropic", "fbpc")

@@ -33,24 +33,17 @@ MARK = "<!-- written by {} from the measured cells: do not edit -->"
 COMMAND = "`pseudocoreset reproduce`"
 
 _HOW = """\
-Every figure of the tables comes from a JSON file in [{results}]({results}), one a cell, with its
-configuration, seeds, versions, device, duration, and the fingerprint of its coreset. `pseudocoreset
-reproduce --list` says what is measured; `pseudocoreset reproduce table1 --data cifar10:DIR --cells
-...` measures cells that are missing. {writer} writes this page again.
+Each figure comes from a JSON file under `{results}`, with its settings, seeds, versions and
+wall-clock time. {writer} writes this page.
 
-- Means ± standard deviations over seeds. A seed is one chain of SGHMC on the same coreset; for
-  `Random` it is a draw of images of its own too, since ten images differ much from ten others.
-- All samples of a chain count: there is no burn-in but the epochs before the first.
-- Coresets are rounded to half precision before they are scored, as they are stored.
-- The recipe `paper` has the settings that the paper prints (for BPC those of Kim et al. 2022;
-  `digits`, which it does not have, has its own), `tuned` ones that were found on held-out training
+- Scores are means ± standard deviations over seeds. A seed is one chain of SGHMC on the same
+  coreset; for `Random` it is also a new draw of images.
+- The recipe `paper` has the settings that the paper prints, `tuned` ones found on held-out training
   images.
-- *NLL* is −log of the averaged predictive distribution; *NLL of Kim et al.* averages as the code of
-  Kim et al. 2022 does, and is the larger one. Which one the paper prints is not known, so its NLL
-  counts as met only when both meet it.
-- *better* and *missed*: the means differ by more than √(s² + s'²) of the two standard deviations,
-  for five seeds about twice the standard error of their difference; *within noise*: by no more.
-  How much coresets of one method differ that were made with other seeds is not in it.
+- *NLL* is that of the averaged prediction. *NLL of Kim et al.* is computed as in their code of
+  2022, and is larger. Which one the paper prints is not known.
+- *better* and *missed*: the means differ by more than √(s² + s'²) of the two standard deviations.
+  The spread between coresets made with different seeds is not included.
 """
 
 
@@ -119,7 +112,6 @@ def results_page(
     *,
     writer: str = COMMAND,
     opening: str = "",
-    closing: str = "",
     goals: Mapping[Scope, str] | None = None,
 ) -> str:
     """The whole page.
@@ -128,16 +120,15 @@ def results_page(
         out: the folder of the results
         page: the path that the page is for
         writer: the command that writes it
-        opening: what a person says of the figures, at the beginning
-        closing: the same, at the end
+        opening: a summary of the figures
         goals: what was to be reached, by data
     """
     results = relpath(out, page.parent)
-    how = _HOW.format(results=results, writer=writer)
+    how = _HOW.format(results=out.name, writer=writer)
     parts = [f"{MARK.format(writer)}\n\n# Results\n", opening, how]
     for scope in scopes(out):
         parts += _scope_parts(out, scope, results, (goals or {}).get(scope, ""))
-    return "\n".join(part for part in [*parts, closing] if part)
+    return "\n".join(part for part in parts if part)
 
 
 def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]:
