@@ -8,13 +8,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from pseudocoreset import SGHMC, distill, load_data, sample, train_experts
+from pseudocoreset import SGHMC, augment, distill, load_data, sample, train_experts
 from pseudocoreset.engine import loop
 from pseudocoreset.engine.streams import SideStream
 from pseudocoreset.experts import ExpertOptions, train
 from pseudocoreset.methods import METHODS
 from pseudocoreset.nets import convnet, make_net
 from pseudocoreset.nets.kernels import norm_relu_pool as fused
+from pseudocoreset.nets.kernels.patches import patches_of
 from pseudocoreset.plan.measure import Stopwatch
 from pseudocoreset.posterior import named_sampler, sample_posteriors
 from pseudocoreset.posterior.sample import chains_for
@@ -32,6 +33,7 @@ def plainly() -> None:
     loop.torch.compile = lambda function, **_: function
     loop.torch.autocast = lambda *_, **__: torch.enable_grad()
     convnet.can_fuse = lambda *_: False
+    augment.can_augment = lambda _: False
 
 
 def results() -> dict[str, torch.Tensor]:
@@ -215,6 +217,42 @@ def check_kernels(device: str) -> None:
             assert 0 < difference < 0.02, f"bfloat16 {channels}×{side}: {difference:.6f}"
 
 
+def check_patches(device: str) -> None:
+    """The rows of patches are those of PyTorch's `unfold`, and zeros."""
+    generator = torch.Generator(device).manual_seed(0)
+    for images, channels, side, edge in ((5, 3, 32, 1), (3, 1, 28, 3), (2, 4, 9, 1)):
+        shape = (images, channels, side, side)
+        maps = torch.randn(shape, generator=generator, device=device)
+        found = patches_of(maps, edge, torch.float32)
+        expected = F.unfold(maps, 3, padding=edge).transpose(1, 2).flatten(0, 1)
+        assert torch.equal(found[:, : 9 * channels], expected)
+        assert not found[:, 9 * channels :].any()
+        halved = patches_of(maps, edge, torch.bfloat16)
+        torch.testing.assert_close(halved.float(), found, rtol=2**-7, atol=0)
+
+
+def check_augmentation(device: str) -> None:
+    """Each kind, alone and among all, as PyTorch's own pieces make it of the same chance."""
+    generator = torch.Generator(device).manual_seed(0)
+    everything = augment.Augmentation(augment.KINDS)
+    alone = [augment.Augmentation((kind,)) for kind in augment.KINDS]
+    for images, channels, side in ((7, 3, 32), (4, 1, 28), (3, 3, 64), (5, 4, 9)):
+        shape = (images, channels, side, side)
+        maps = torch.randn(shape, generator=generator, device=device)
+        for kinds in (everything, *alone):
+            for place in range(len(kinds.kinds)):
+                unit = torch.rand(7, images, generator=generator, device=device)
+                chance = augment.Chance(torch.tensor([place], device=device), unit)
+                expected = kinds.apply(maps, kinds.draw_from(chance, side))
+                places = {
+                    k: kinds.kinds.index(k) if k in kinds.kinds else -1 for k in augment.KINDS
+                }
+                found = augment.augmented(maps, *chance, places, augment._reach(side))
+                # A place between pixels is rounded: by 1e-6 of the side, times the maps' slope.
+                difference = (found - expected).abs().max()
+                assert difference < 2e-4, f"{kinds.kinds[place]} of {kinds}, {side}: {difference}"
+
+
 def main() -> None:
     """`plain FILE` and `fast FILE` store results; `repeats`, `dropout` and `kernels DEVICE`
     check."""
@@ -225,6 +263,8 @@ def main() -> None:
             check_dropout()
         case "kernels":
             check_kernels(sys.argv[2])
+            check_patches(sys.argv[2])
+            check_augmentation(sys.argv[2])
         case way:
             if way == "plain":
                 plainly()

@@ -389,7 +389,8 @@ def test_compiler_knows_its_options_and_starts_no_workers(monkeypatch):
         return compile_(function, **options)
 
     monkeypatch.setattr(torch, "compile", noted)
-    compiled(torch.sin, torch.device("cuda"))
+    assert compiled(torch.sin, torch.device("cuda"), fused=True) is torch.sin
+    compiled(torch.sin, torch.device("cuda"), fused=False)
     from torch._inductor import config
 
     with config.patch(compile_threads=2), config.patch(given["options"]):

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
+from pseudocoreset.augment_kernel import Reach, augmented, can_augment
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
@@ -96,12 +97,12 @@ class Augmentation:
                 return torch.full_like(value, otherwise)
             return torch.where(chosen == self.kinds.index(kind), value, otherwise)
 
-        reach = int(size * CROP + 0.5)
-        shift = torch.floor(unit[0:2] * (2 * reach + 1)) - reach
+        reach = _reach(size)
+        shift = torch.floor(unit[0:2] * (2 * reach.shift + 1)) - reach.shift
         shift = only("crop", shift * 2 / (size - 1), 0.0)
         flip = only("flip", torch.where(unit[2] < 0.5, -1.0, 1.0), 1.0)
         zoom = only("scale", 1 / SCALE + unit[3:5] * (SCALE - 1 / SCALE), 1.0)
-        angle = only("rotate", (unit[5] * 2 - 1) * (ROTATE * pi / 180), 0.0)
+        angle = only("rotate", (unit[5] * 2 - 1) * reach.angle, 0.0)
         cos, sin = angle.cos(), angle.sin()
         warp = torch.stack(
             [
@@ -110,7 +111,7 @@ class Augmentation:
             ],
             1,
         )
-        side = _hole_side(size)
+        side = reach.hole
         centre = torch.floor(unit[0:2] * (size + 1 - side % 2))
         hole = only("cutout", centre - side // 2, -2.0 * size)
         return Draw(
@@ -136,6 +137,9 @@ class Augmentation:
 
     def by_chance(self, images: Float[Tensor, "n ..."], chance: Chance) -> Float[Tensor, "n ..."]:
         """The images changed by the draw that follows from what chance gave."""
+        if self.kinds and can_augment(images):
+            places = {k: self.kinds.index(k) if k in self.kinds else -1 for k in KINDS}
+            return augmented(images, *chance, places, _reach(images.shape[-1]))
         return self.apply(images, self.draw_from(chance, images.shape[-1]))
 
     def __call__(
@@ -147,8 +151,17 @@ class Augmentation:
         return self.by_chance(images, self.chance(len(images), generator))
 
 
-def _hole_side(size: int) -> int:
-    return int(size * CUTOUT + 0.5)
+def _reach(size: int) -> Reach:
+    """How far changes of images of this side go."""
+    return Reach(
+        shift=int(size * CROP + 0.5),
+        hole=int(size * CUTOUT + 0.5),
+        zoom=SCALE,
+        angle=ROTATE * pi / 180,
+        brightness=BRIGHTNESS,
+        saturation=SATURATION,
+        contrast=CONTRAST,
+    )
 
 
 def _recolour(images: Tensor, draw: Draw) -> Tensor:
@@ -164,5 +177,5 @@ def _recolour(images: Tensor, draw: Draw) -> Tensor:
 
 def _outside_hole(size: int, hole: Tensor) -> Tensor:
     place = torch.arange(size, device=hole.device)
-    inside = (place >= hole[:, :, None]) & (place < hole[:, :, None] + _hole_side(size))
+    inside = (place >= hole[:, :, None]) & (place < hole[:, :, None] + _reach(size).hole)
     return ~(inside[:, 0, None, :, None] & inside[:, 1, None, None, :])

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
-from pseudocoreset.augment import Augmentation, Chance
+from pseudocoreset.augment import Augmentation
 from pseudocoreset.data import Scaling, Split
 from pseudocoreset.engine.loop import (
     Loop,
@@ -33,9 +33,6 @@ Batch = tuple[Float[Tensor, "b ..."], Shaped[Tensor, "b ..."]]
 @runtime_checkable
 class Rule(Protocol):
     """How a gradient moves the parameters."""
-
-    def __hash__(self) -> int:
-        """Equal rules share what is compiled for them."""
 
     def slots(self, params: Vector) -> State:
         """What the rule keeps between steps, at the start."""
@@ -159,20 +156,18 @@ def train_mode(
 
 @lru_cache(maxsize=64)
 def _loss_of(
-    net: Net, augmentation: Augmentation, likelihood: Likelihood, device: torch.device
+    net: Net, likelihood: Likelihood, device: torch.device
 ) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """Mean loss of augmented inputs, outputs, new buffers; kept, since compiling takes seconds."""
+    """Mean loss of inputs, outputs, new buffers; kept, since compiling takes seconds."""
 
     def loss(
-        params: Tensor, buffers: Tensor, inputs: Tensor, targets: Tensor, chance: Chance | None
+        params: Tensor, buffers: Tensor, inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        if chance is not None:
-            inputs = augmentation.by_chance(inputs, chance)
         with training_precision(device):
             outputs, buffers = net.train(Weights(params, buffers), inputs)
         return likelihood.loss(outputs.to(params.dtype), targets), outputs.detach(), buffers
 
-    return compiled(loss, device)
+    return compiled(loss, device, fused=net.fused)
 
 
 @lru_cache(maxsize=64)
@@ -183,7 +178,7 @@ def outputs_of(net: Net, device: torch.device) -> Callable[[Weights, Tensor], Te
         with training_precision(device):
             return net.apply(weights, inputs).to(inputs.dtype)
 
-    return compiled(outputs, device)
+    return compiled(outputs, device, fused=net.fused)
 
 
 @lru_cache(maxsize=64)
@@ -195,18 +190,7 @@ def features_of(net: Net, device: torch.device) -> Callable[[Weights, Tensor], T
         with training_precision(device):
             return net.features(weights, inputs).to(inputs.dtype)
 
-    return compiled(features, device)
-
-
-@lru_cache(maxsize=64)
-def _update_of(rule: Rule, device: torch.device) -> Callable[..., State]:
-    """What a step changes, given its gradient."""
-
-    def update(state: State, gradient: Tensor, loss: Tensor, figure: Tensor) -> State:
-        sums = {"loss_sum": state["loss_sum"] + loss, "figure_sum": state["figure_sum"] + figure}
-        return {**rule.update(state, gradient), **sums}
-
-    return compiled(update, device)
+    return compiled(features, device, fused=net.fused)
 
 
 class Training:
@@ -236,8 +220,7 @@ class Training:
         self._generator = generator
         self._observe = observe
         self._loop = Loop(self._step, generator)
-        self._loss = _loss_of(net, augmentation, likelihood, generator.device)
-        self._update = _update_of(rule, generator.device)
+        self._loss = _loss_of(net, likelihood, generator.device)
         self._own: tuple[str, ...] = ()  # what the update reads and writes
         self._draws = net.draws
 
@@ -313,16 +296,17 @@ class Training:
             index = order[place % len(order)]
             changed["step"] = state["step"] + 1
         inputs, targets = self._source(state, index)
-        off = not self._augmentation.kinds
-        chance = None if off else self._augmentation.chance(len(inputs), self._generator)
+        inputs = self._augmentation(inputs, self._generator)
         params = state["params"].detach().requires_grad_()
         with torch.enable_grad(), fastest_convolutions():
-            loss, outputs, buffers = self._loss(params, state["buffers"], inputs, targets, chance)
+            loss, outputs, buffers = self._loss(params, state["buffers"], inputs, targets)
             (gradient,) = torch.autograd.grad(loss, params)
         own = {name: state[name] for name in self._own}
         own |= self._rule.draw(own["params"], self._generator)
         figure = self._likelihood.progress_figure(outputs, targets)
-        changed |= self._update(own, gradient, loss.detach(), figure)
+        changed |= self._rule.update(own, gradient)
+        changed["loss_sum"] = own["loss_sum"] + loss.detach()
+        changed["figure_sum"] = own["figure_sum"] + figure
         changed["buffers"] = buffers.detach()
         if self._observe is not None:
             changed |= self._observe({**state, **changed})

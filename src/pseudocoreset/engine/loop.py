@@ -159,9 +159,13 @@ def fastest_convolutions() -> AbstractContextManager[None]:
     return torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True)
 
 
-def compiled(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
-    """The function with its kernels fused on CUDA; itself on a CPU, where compiling costs more."""
-    if device.type != "cuda":
+def compiled(function: Callable[P, R], device: torch.device, *, fused: bool) -> Callable[P, R]:
+    """The function with its kernels fused on CUDA; itself on a CPU, where compiling costs more.
+
+    So it is where its layers are `fused` already: PyTorch's compiler takes ten seconds to begin,
+    and there it gains little.
+    """
+    if device.type != "cuda" or fused:
         return function
     # Each network, size of batch and rule is a program of its own: PyTorch's limit of 8 is too few.
     torch._dynamo.config.recompile_limit = 256

@@ -86,16 +86,14 @@ class OutputVariance:
 def _observer(context: Context, generator: torch.Generator) -> Callable[[State], State]:
     """What takes one more output at each point into `mean` and `spread`."""
     augmentation, device = context.augmentation, context.device
-    by_chance = compiled(augmentation.by_chance, device)
-    apply = compiled(context.net.apply, device)
+    apply = compiled(context.net.apply, device, fused=context.net.fused)
     # In halves, which in full precision take as much memory as the whole does in training steps.
     pieces = 2 if context.net.by_image else 1
 
     @torch.no_grad()
     def observe(state: State) -> State:
         weights, points = Weights(state["params"], state["buffers"]), state["points"]
-        if augmentation.kinds:
-            points = by_chance(points, augmentation.chance(len(points), generator))
+        points = augmentation(points, generator)
         outputs = torch.cat([apply(weights, piece) for piece in points.chunk(pieces)])
         seen = state["seen"] + 1
         away = outputs - state["mean"]

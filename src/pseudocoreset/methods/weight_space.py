@@ -42,7 +42,7 @@ class Update:
         self.rng = rng
         self.batch = context.batch_of(size)
         """Points of the coreset that a step takes; None for all."""
-        self.apply = compiled(context.net.apply, context.device)
+        self.apply = compiled(context.net.apply, context.device, fused=context.net.fused)
 
     def estimate(self, coreset: Points, segment: Segment, state: State) -> Estimate:
         """The gradient, given where the expert starts and where it goes."""

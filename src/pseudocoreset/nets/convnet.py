@@ -33,7 +33,10 @@ class ConvNet(nn.Module):
             f"{side.bit_length() - 1}, not {depth}."
         )
         layers: list[nn.Module] = []
+        self.fused = norm.name == "instance"
+        """Whether all blocks are kernels of our own on CUDA."""
         for block in range(depth):
+            self.fused &= can_fuse(width, side)
             padding = 1 + extra_padding(image_size) if block == 0 else 1
             layers += [
                 nn.Conv2d(channels if block == 0 else width, width, 3, padding=padding),
@@ -48,21 +51,26 @@ class ConvNet(nn.Module):
     def forward(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
         """Logits of a batch of images."""
         maps = images
+        block = _fused if self.fused and _on_cuda(images) else _plain
         for first in range(0, len(self.features), 4):
-            maps = _block(maps, *(self.features[first + i] for i in range(4)))
+            maps = block(maps, *(self.features[first + i] for i in range(4)))
         # The head costs nothing and the logits decide: in full precision, whatever the maps are in.
         with torch.autocast(images.device.type, enabled=False):
             features = maps.flatten(1).to(self.classifier.weight.dtype)
             return self.classifier(features)  # type: ignore[no-any-return]
 
 
-def _block(maps: Tensor, convolution: Any, norm: Any, relu: nn.Module, pool: nn.Module) -> Tensor:
-    side = maps.shape[-1] + 2 * (convolution.padding[0] - 1)
-    if _one_channel_a_group(norm) and can_fuse(maps, norm.num_channels, side):
-        # Such a norm takes away whatever a convolution's bias adds.
-        return norm_relu_pool(convolved(maps, convolution), norm.weight, norm.bias)
-    return pool(relu(norm(convolution(maps))))  # type: ignore[no-any-return]
+def _on_cuda(images: Tensor) -> bool:
+    """Whether the kernels take images like these."""
+    return images.is_cuda and images.dtype != torch.float64
 
 
-def _one_channel_a_group(norm: nn.Module) -> bool:
-    return isinstance(norm, nn.GroupNorm) and norm.num_groups == norm.num_channels
+def _fused(maps: Tensor, convolution: Any, norm: Any, *_: nn.Module) -> Tensor:
+    # An instance norm takes away whatever a convolution's bias adds.
+    return norm_relu_pool(convolved(maps, convolution), norm.weight, norm.bias)
+
+
+def _plain(maps: Tensor, *layers: nn.Module) -> Tensor:
+    for layer in layers:
+        maps = layer(maps)
+    return maps

@@ -64,6 +64,8 @@ class Net:
         self._buffers = Layout(self._training.named_buffers())
         self.num_params = self._params.length
         self.num_buffers = self._buffers.length
+        self.fused = default_init and bool(getattr(self._testing, "fused", False))
+        """Whether its layers are kernels of our own on CUDA."""
         # Of a person's own network this is not known.
         self.by_image = default_init and not any(map(_mixes_inputs, self._testing.modules()))
         """Whether an input's outputs in test mode are the same whatever inputs are beside it."""

@@ -5,6 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .patches import patches_of
+
 
 def convolved(maps: Float[Tensor, "n c h w"], layer: nn.Conv2d) -> Tensor:
     """The convolution without its bias, channels last in memory, which cuDNN is fast with.
@@ -17,9 +19,10 @@ def convolved(maps: Float[Tensor, "n c h w"], layer: nn.Conv2d) -> Tensor:
     if layer.in_channels >= 8 or maps.requires_grad:
         maps = maps.contiguous(memory_format=torch.channels_last)
         return F.conv2d(maps, layer.weight, padding=edge)
-    patches = F.pad(maps, [edge] * 4).unfold(2, 3, 1).unfold(3, 3, 1)
-    images, channels, height, width = patches.shape[:4]
-    patches = patches.permute(0, 2, 3, 1, 4, 5).reshape(images * height * width, channels * 9)
-    fill = [0, -channels * 9 % 32]  # to what the matrix units take at once
-    result = F.linear(F.pad(patches, fill), F.pad(layer.weight.flatten(1), fill))
-    return result.view(images, height, width, -1).permute(0, 3, 1, 2)
+    kind = maps.device.type
+    half = torch.is_autocast_enabled(kind)
+    patches = patches_of(maps, edge, torch.get_autocast_dtype(kind) if half else maps.dtype)
+    weight = layer.weight.flatten(1)
+    result = F.linear(patches, F.pad(weight, [0, patches.shape[1] - weight.shape[1]]))
+    height, width = (side + 2 * edge - 2 for side in maps.shape[2:])
+    return result.view(len(maps), height, width, -1).permute(0, 3, 1, 2)

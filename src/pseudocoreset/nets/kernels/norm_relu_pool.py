@@ -27,10 +27,9 @@ ENOUGH_BLOCKS = 264
 """Two for each multiprocessor of a large GPU."""
 
 
-def can_fuse(like: Tensor, channels: int, side: int) -> bool:
-    """Whether the kernels take square maps like these, of so many channels and this side."""
-    known = triton is not None and like.is_cuda and like.dtype != torch.float64
-    return known and channels % 16 == 0 and side % 2 == 0
+def can_fuse(channels: int, side: int) -> bool:
+    """Whether the kernels take square maps of so many channels and this side."""
+    return triton is not None and channels % 16 == 0 and side % 2 == 0
 
 
 if triton is not None:
@@ -160,68 +159,51 @@ def _blocks(x: Tensor) -> dict[str, Any]:
     return {"BLOCK_C": block, "BLOCK_P": 2048 // block, "num_warps": 4}
 
 
-@torch.library.custom_op("pseudocoreset::norm_relu_pool", mutates_args=())
-def _forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    images, channels, height, width = x.shape
-    x = x.contiguous(memory_format=torch.channels_last)
-    shape = (images, channels, height // 2, width // 2)
-    y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    mean = torch.empty((images, channels), device=x.device)
-    scale = torch.empty_like(mean)
-    blocks = _blocks(x)
-    _forward_kernel[(images, channels // blocks["BLOCK_C"])](
-        x, weight, bias, y, mean, scale, EPS, channels, height, width, **blocks
-    )
-    return y, mean, scale
+class _NormReluPool(torch.autograd.Function):
+    """y; the gradient is a kernel of its own, which can be differentiated once more."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        images, channels, height, width = x.shape
+        shape = (images, channels, height // 2, width // 2)
+        y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        mean = torch.empty((images, channels), device=x.device)
+        scale = torch.empty_like(mean)
+        blocks = _blocks(x)
+        _forward_kernel[(images, channels // blocks["BLOCK_C"])](
+            x, weight, bias, y, mean, scale, EPS, channels, height, width, **blocks
+        )
+        ctx.save_for_backward(x, weight, bias, mean, scale)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
+        weight, bias = ctx.saved_tensors[1:3]
+        dx, dweight, dbias = _Gradient.apply(*ctx.saved_tensors, dy)  # type: ignore[no-untyped-call]
+        return dx, dweight.sum(0).to(weight.dtype), dbias.sum(0).to(bias.dtype)
 
 
-@_forward.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
-    images, channels, height, width = x.shape
-    y = x.new_empty((images, channels, height // 2, width // 2))
-    mean = x.new_empty((images, channels), dtype=torch.float32)
-    return y.contiguous(memory_format=torch.channels_last), mean, torch.empty_like(mean)
+class _Gradient(torch.autograd.Function):
+    """dx, and the gradients of w and b an image."""
 
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, dy: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(x, weight, bias, dy)
+        images, channels, height, width = x.shape
+        dy = dy.contiguous(memory_format=torch.channels_last)
+        dx = torch.empty_like(x)
+        dweight, dbias = torch.empty_like(mean), torch.empty_like(mean)
+        blocks = _blocks(x)
+        _backward_kernel[(images, channels // blocks["BLOCK_C"])](
+            x, weight, bias, mean, scale, dy, dx, dweight, dbias, channels, height, width, **blocks
+        )
+        return dx, dweight, dbias
 
-@torch.library.custom_op("pseudocoreset::norm_relu_pool_backward", mutates_args=())
-def _backward(
-    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, dy: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    images, channels, height, width = x.shape
-    x, dy = (part.contiguous(memory_format=torch.channels_last) for part in (x, dy))
-    dx = torch.empty_like(x)
-    dweight, dbias = torch.empty_like(mean), torch.empty_like(mean)
-    blocks = _blocks(x)
-    _backward_kernel[(images, channels // blocks["BLOCK_C"])](
-        x, weight, bias, mean, scale, dy, dx, dweight, dbias, channels, height, width, **blocks
-    )
-    return dx, dweight, dbias
-
-
-@_backward.register_fake
-def _(
-    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, dy: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    del weight, bias, scale, dy
-    dx = torch.empty_like(x, memory_format=torch.channels_last)
-    return dx, torch.empty_like(mean), torch.empty_like(mean)
-
-
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs, *output[1:])
-    ctx.mark_non_differentiable(*output[1:])
-
-
-def _differentiate(ctx: Any, dy: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    x, weight, bias, mean, scale = ctx.saved_tensors
-    dx, dweight, dbias = _backward(x, weight, bias, mean, scale, dy)
-    return dx, dweight.sum(0).to(weight.dtype), dbias.sum(0).to(bias.dtype)
-
-
-def _keep_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    del output
-    x, weight, bias, _, _, dy = inputs
-    ctx.save_for_backward(x, weight, bias, dy)
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        return _differentiate_again(ctx, *outer)
 
 
 def _differentiate_again(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
@@ -243,11 +225,8 @@ def _differentiate_again(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
     return by_x, by_weight, by_bias, None, None, by_dy
 
 
-_forward.register_autograd(_differentiate, setup_context=_keep)
-_backward.register_autograd(_differentiate_again, setup_context=_keep_inputs)
-
-
 def norm_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Norm, ReLU and pooling of maps that `can_fuse`."""
-    y: Tensor = _forward(x, weight, bias)[0]
+    x = x.contiguous(memory_format=torch.channels_last)
+    y: Tensor = _NormReluPool.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return y
