@@ -1,6 +1,6 @@
 """The settings that may be tried come from the fields of the options."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from statistics import fmean
 
@@ -9,9 +9,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 import pseudocoreset as pc
 from pseudocoreset.distillation import DistillOptions, resolve
-from pseudocoreset.tuning.sampler import next_settings
+from pseudocoreset.tuning.sampler import ALONE, REACH, TOGETHER, next_settings
 from pseudocoreset.tuning.space import Space
-from pseudocoreset.tuning.trials import FINISHED, Trial
+from pseudocoreset.tuning.trials import FINISHED, RUNNING, Trial
 from toy_methods import Quadratic
 
 EPOCHS = (0, 3)
@@ -123,15 +123,13 @@ def test_settings_that_could_not_have_been_chosen_are_told(data, change):
 
 def test_next_settings_follow_from_the_trials_the_seed_and_the_number(data, store):
     space = make_space(data, store)
-    trials = [
-        Trial(n, next_settings(space, [], 0, n), FINISHED, nll=1 / (n + 1)) for n in range(10)
-    ]
+    trials = [Trial(n, next_settings(space, [], 0, n), FINISHED, nll=1.0 + n) for n in range(10)]
     assert trials[0].settings == space.first()
     asked = [next_settings(space, trials, 0, 10) for _ in range(2)]
     assert asked[0] == asked[1]
     assert asked[0] == next_settings(space, trials[::-1], 0, 10)
     others = [next_settings(space, trials, 1, 10), next_settings(space, trials, 0, 11)]
-    others += [next_settings(space, trials[:9], 0, 10)]
+    others += [next_settings(space, [replace(trials[1], nll=0.1), *trials[2:], trials[0]], 0, 10)]
     assert asked[0] not in others
     assert all(space.has(found) for found in (*asked, *others))
 
@@ -149,3 +147,46 @@ def test_sampler_learns_what_is_better(data, store):
         rates = [log(trial.settings["lr_images"]) for trial in trials]
         first, last = [*first, *rates[:8]], [*last, *rates[-8:]]
     assert fmean(last) > fmean(first) + 0.4
+
+
+def test_each_option_is_moved_alone_at_first_and_then_what_helped_together(data, store):
+    space = make_space(data, store)
+    first = space.first()
+    trials = [Trial(0, first, FINISHED, nll=1.0)]
+    changes = []
+    for number in range(1, ALONE + 1):
+        settings = next_settings(space, [], number, number)  # whatever seed and trials are
+        moved = {name for name in first if settings.get(name) != first[name]}
+        assert len(moved) == 1
+        changes.append(moved.pop())
+        nll = 0.9 if settings["lr_images"] < first["lr_images"] else 1.1
+        nll = 0.8 if settings["gamma"] > first["gamma"] else nll
+        trials.append(Trial(number, settings, FINISHED, nll=nll))
+    assert set(changes) == set(first)
+    assert trials[1].settings["lr_images"] == pytest.approx(first["lr_images"] / 32 ** (1 / 3))
+    joined = next_settings(space, trials, 0, ALONE + 1)
+    best = {trial.nll: trial.settings for trial in reversed(trials)}
+    under_way = [*trials[:-1], replace(trials[-1], state=RUNNING, nll=None)]
+    assert next_settings(space, under_way, 0, ALONE + 1) != joined
+    assert next_settings(space, [*trials, Trial(ALONE + 1, joined)], 0, ALONE + 2) != joined
+    assert joined == {
+        **first,
+        "lr_images": best[0.9]["lr_images"],
+        "gamma": best[0.8]["gamma"],
+    }
+
+
+def test_later_trials_are_near_the_best_and_new(data, store):
+    space = make_space(data, store)
+    trials = [Trial(0, space.first(), FINISHED, nll=1.0)]
+    for number in range(1, 40):
+        best = min(trials, key=lambda trial: trial.nll).settings
+        settings = next_settings(space, trials, 0, number)
+        assert space.has(settings)
+        assert settings not in [trial.settings for trial in trials]
+        if number > ALONE + 1:
+            kept = [name for name in best if settings.get(name) == best[name]]
+            assert len(kept) >= len(best) - max(TOGETHER) - 2  # what labels and epochs bring along
+            ratio = settings["lr_images"] / best["lr_images"]
+            assert 0.999 / REACH < ratio < 1.001 * REACH
+        trials.append(Trial(number, settings, FINISHED, nll=1 + abs(number - 20) / 20))

@@ -1,11 +1,18 @@
-"""What to try next, by Optuna, from the trials so far and the number of the next.
+"""What to try next, from the trials so far and the number of the next.
+
+Twenty trials can't cover all settings, and the recipe's are seldom far off. So each option is moved
+alone at first, what helped is put together, and then a few options at a time of the best trial are
+chosen anew by Optuna.
 
 Nothing is kept between two questions: the answer follows from what is asked alone, so that a search
 that was stopped goes on as if it had not been.
 """
 
-from collections.abc import Iterable
-from statistics import median
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import zip_longest
+from random import Random
+from statistics import quantiles
 from typing import Any
 
 import optuna
@@ -19,11 +26,19 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from pseudocoreset.engine.random import seed_for
-from pseudocoreset.tuning.space import Settings, Space
+from pseudocoreset.tuning.space import Settings, Space, nearest
 from pseudocoreset.tuning.trials import FINISHED, PRUNED, RUNNING, Trial
 
-AT_RANDOM = 8
-"""Trials before the others tell where to look."""
+ALONE = 8
+"""Trials that move one option of the recipe."""
+PART = 1 / 3
+"""How far: a part of the way to its bound."""
+TOGETHER = (1, 2, 3)
+"""How many options of the best trial are chosen anew: one of these."""
+REACH = 4.0
+"""How many times smaller or larger a number may get then."""
+TRIES = 20
+"""At settings that no trial had yet."""
 BEFORE_PRUNING = 4
 """Early scores that it takes to stop a trial by them."""
 
@@ -37,26 +52,110 @@ def next_settings(space: Space, trials: Iterable[Trial], seed: int, number: int)
         seed: the search's seed
         number: which trial is asked for
     """
-    if number == 0:
-        return space.first()
-    sampler = TPESampler(
-        n_startup_trials=AT_RANDOM, seed=seed_for(seed, "trial", number) % 2**32, constant_liar=True
-    )
-    study = _quiet_study(sampler)
-    for trial in sorted(trials, key=lambda trial: trial.number):
-        study.add_trial(_told(space, trial))
-    asked = study.ask()
-    return space.walk(lambda name, distribution: _suggest(asked, name, distribution))
+    planned = [space.first(), *_moved_alone(space)]
+    if number < len(planned):
+        return planned[number]
+    known = sorted(trials, key=lambda trial: trial.number)
+    joined = _joined(space, known[: len(planned)])
+    if joined is not None and all(joined != trial.settings for trial in known):
+        return joined
+    return _from_best(space, known, seed_for(seed, "trial", number))
 
 
 def worth_going_on(trials: Iterable[Trial]) -> float | None:
-    """The early NLL above which a trial is stopped: the median of those so far.
+    """The early NLL above which a trial is stopped: that of the worst quarter so far.
+
+    Small steps are slow at first and better in the end, so that a trial is not stopped for less.
 
     Args:
         trials: the trials so far
     """
     early = [trial.early_nll for trial in trials if trial.early_nll is not None]
-    return median(early) if len(early) >= BEFORE_PRUNING else None
+    return quantiles(early, n=4)[2] if len(early) >= BEFORE_PRUNING else None
+
+
+def _moved_alone(space: Space) -> list[Settings]:
+    """The recipe's settings with one option moved: numbers, then texts, then the other way."""
+    first, kinds = space.first(), dict[str, BaseDistribution]()
+
+    def look(name: str, distribution: BaseDistribution) -> Any:
+        kinds[name] = distribution
+        return first[name]
+
+    space.walk(look)
+    names = sorted(kinds, key=lambda name: isinstance(kinds[name], CategoricalDistribution))
+    moves = [[(name, value) for value in _moves(kinds[name], first[name])] for name in names]
+    found = list[Settings]()
+    for turn in zip_longest(*moves):
+        for name, value in filter(None, turn):
+            settings = space.near({**first, name: value})
+            if settings not in (first, *found):
+                found.append(settings)
+    return found[:ALONE]
+
+
+def _moves(distribution: BaseDistribution, value: Any) -> Iterator[Any]:
+    """Where an option may be moved alone; first the way on which its bound is farther."""
+    if isinstance(distribution, CategoricalDistribution):
+        yield from (choice for choice in distribution.choices if choice != value)
+        return
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    bounds = [distribution.low, distribution.high]
+    if distribution.log:
+        bounds.sort(key=lambda bound: -max(bound / value, value / bound))
+        found = [value * (bound / value) ** PART for bound in bounds]
+    else:
+        bounds.sort(key=lambda bound: -abs(bound - value))
+        found = [value + (bound - value) * PART for bound in bounds]
+    yield from map(round, found) if isinstance(distribution, IntDistribution) else found
+
+
+def _joined(space: Space, planned: list[Trial]) -> Settings | None:
+    """All moves at once that made the recipe better; None while some of them are under way."""
+    first = space.first()
+    if any(trial.state == RUNNING for trial in planned) or not planned or planned[0].nll is None:
+        return None
+    better = [t for t in planned if t.nll is not None and t.nll < planned[0].nll]
+    joined = first
+    for trial in sorted(better, key=lambda trial: trial.nll or 0.0, reverse=True):
+        moved = {name: v for name, v in trial.settings.items() if first.get(name) != v}
+        joined = {**joined, **moved}  # the better of two of one option comes last
+    return space.near(joined)
+
+
+def _from_best(space: Space, trials: list[Trial], seed: int) -> Settings:
+    """The settings of the best trial, a few of them chosen anew by Optuna's TPE."""
+    told = [trial for trial in trials if trial.nll is not None]
+    best = min(told, key=lambda trial: trial.nll or 0.0).settings if told else space.first()
+    sampler = TPESampler(
+        n_startup_trials=1, seed=seed % 2**32, constant_liar=True, multivariate=False
+    )
+    study, random = _quiet_study(sampler), Random(seed)
+    for trial in trials:
+        study.add_trial(_told(space, trial))
+    for _ in range(TRIES):
+        anew = random.sample(sorted(best), min(random.choice(TOGETHER), len(best)))
+        found = space.walk(partial(_chosen_anew, study.ask(), best, anew))
+        if all(found != trial.settings for trial in trials):
+            break
+    return found
+
+
+def _chosen_anew(
+    asked: optuna.Trial, best: Settings, anew: list[str], name: str, distribution: BaseDistribution
+) -> Any:
+    """The best trial's value of an option, or one near it where it is chosen anew."""
+    if name in best and name not in anew:
+        return nearest(distribution, best[name])
+    if isinstance(distribution, CategoricalDistribution):
+        return asked.suggest_categorical(name, distribution.choices)
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    low, high = distribution.low, distribution.high
+    if distribution.log and name in best:
+        low, high = max(low, best[name] / REACH), min(high, best[name] * REACH)
+    if isinstance(distribution, IntDistribution):
+        return asked.suggest_int(name, round(low), round(high), log=distribution.log)
+    return asked.suggest_float(name, low, high, log=distribution.log)
 
 
 def _quiet_study(sampler: TPESampler) -> optuna.Study:
@@ -87,12 +186,3 @@ def _told(space: Space, trial: Trial) -> FrozenTrial:
         if trial.state == PRUNED and trial.early_nll is not None
         else None,
     )
-
-
-def _suggest(asked: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
-    if isinstance(distribution, CategoricalDistribution):
-        return asked.suggest_categorical(name, distribution.choices)
-    if isinstance(distribution, IntDistribution):
-        return asked.suggest_int(name, distribution.low, distribution.high, log=distribution.log)
-    assert isinstance(distribution, FloatDistribution)
-    return asked.suggest_float(name, distribution.low, distribution.high, log=distribution.log)

@@ -38,6 +38,20 @@ class _Searched:
     """Whether it is a whole number."""
 
 
+def nearest(distribution: BaseDistribution, value: Any) -> Any:
+    """The value that a distribution has nearest to this one.
+
+    Args:
+        distribution: the values
+        value: the one wanted; None for the last epoch there is
+    """
+    if not isinstance(distribution, IntDistribution | FloatDistribution):
+        return value
+    if value is None:
+        return distribution.high
+    return min(max(value, distribution.low), distribution.high)
+
+
 class Space:
     """All settings that may be tried.
 
@@ -85,16 +99,17 @@ class Space:
 
     def first(self) -> Settings:
         """What `distill` would take: the settings of the first trial."""
-        values = {each.name: each.value for each in self._searched}
+        return self.near({})
 
-        def recipes(name: str, distribution: BaseDistribution) -> Any:
-            if isinstance(distribution, IntDistribution) and values[name] is None:
-                return distribution.high  # no last epoch: the last there is
-            if isinstance(distribution, IntDistribution | FloatDistribution):
-                return min(max(values[name], distribution.low), distribution.high)
-            return values[name]
+    def near(self, wanted: Settings) -> Settings:
+        """Settings like those wanted, and the recipe's where nothing is said.
 
-        return self.walk(recipes)
+        Args:
+            wanted: by option; those that have no use beside the others are left out
+        """
+        values = {each.name: each.value for each in self._searched} | wanted
+
+        return self.walk(lambda name, distribution: nearest(distribution, values[name]))
 
     def walk(self, choose: Choose) -> Settings:
         """Choose one setting after another; what has no use beside those before is left out.
