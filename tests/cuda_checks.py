@@ -8,14 +8,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from pseudocoreset import SGHMC, augment, distill, load_data, sample, train_experts
+from pseudocoreset import SGHMC, augment, distill, load_data, sample, train_experts, training
 from pseudocoreset.engine import loop
 from pseudocoreset.engine.streams import SideStream
 from pseudocoreset.experts import ExpertOptions, train
+from pseudocoreset.kernels import norm_relu_pool as fused
+from pseudocoreset.kernels.convolution import convolved
+from pseudocoreset.kernels.patches import patches_of
 from pseudocoreset.methods import METHODS
 from pseudocoreset.nets import convnet, make_net
-from pseudocoreset.nets.kernels import norm_relu_pool as fused
-from pseudocoreset.nets.kernels.patches import patches_of
 from pseudocoreset.plan.measure import Stopwatch
 from pseudocoreset.posterior import named_sampler, sample_posteriors
 from pseudocoreset.posterior.sample import chains_for
@@ -34,6 +35,7 @@ def plainly() -> None:
     loop.torch.autocast = lambda *_, **__: torch.enable_grad()
     convnet.can_fuse = lambda *_: False
     augment.can_augment = lambda _: False
+    training.can_step = lambda _: False
 
 
 def results() -> dict[str, torch.Tensor]:
@@ -231,6 +233,44 @@ def check_patches(device: str) -> None:
         torch.testing.assert_close(halved.float(), found, rtol=2**-7, atol=0)
 
 
+def check_product(device: str) -> None:
+    """The first convolution and its gradient are PyTorch's own without the bias."""
+    generator = torch.Generator(device).manual_seed(0)
+    layer = nn.Conv2d(3, 16, 3, padding=1, device=device)
+    for images in (4, 5):
+        maps = torch.randn((images, 3, 16, 16), generator=generator, device=device)
+        outer = torch.randn((images, 16, 16, 16), generator=generator, device=device)
+        found = convolved(maps, layer)
+        expected = F.conv2d(maps, layer.weight, padding=1)
+        for ours, plain in (
+            (found, expected),
+            (grad(found, layer.weight, outer), grad(expected, layer.weight, outer)),
+        ):
+            assert (ours - plain).norm() < 2e-3 * plain.norm()  # TF32 on CUDA
+
+
+def grad(y: torch.Tensor, x: torch.Tensor, outer: torch.Tensor) -> torch.Tensor:
+    """The gradient of one tensor."""
+    return torch.autograd.grad(y, x, outer)[0]
+
+
+def check_adam(device: str) -> None:
+    """Ten steps, beside the same in PyTorch's own pieces."""
+    generator = torch.Generator(device).manual_seed(0)
+    rule = training.Adam(0.01)
+    start = torch.randn(3000, generator=generator, device=device)
+    states = [{"params": start, **rule.slots(start)} for _ in range(2)]
+    possible = training.can_step
+    for _ in range(10):
+        gradient = torch.randn(3000, generator=generator, device=device)
+        for number, takes in enumerate((lambda _: True, lambda _: False)):
+            training.can_step = takes
+            states[number] = rule.update(states[number], gradient)
+    training.can_step = possible
+    for name, value in states[0].items():
+        torch.testing.assert_close(value, states[1][name], rtol=1e-4, atol=1e-6)
+
+
 def check_augmentation(device: str) -> None:
     """Each kind, alone and among all, as PyTorch's own pieces make it of the same chance."""
     generator = torch.Generator(device).manual_seed(0)
@@ -264,6 +304,8 @@ def main() -> None:
         case "kernels":
             check_kernels(sys.argv[2])
             check_patches(sys.argv[2])
+            check_product(sys.argv[2])
+            check_adam(sys.argv[2])
             check_augmentation(sys.argv[2])
         case way:
             if way == "plain":

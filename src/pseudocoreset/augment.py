@@ -17,9 +17,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from pseudocoreset.augment_kernel import Reach, augmented, can_augment
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
+from pseudocoreset.kernels.augmentation import Reach, augmented, can_augment
 
 KINDS = ("color", "crop", "cutout", "flip", "scale", "rotate")
 

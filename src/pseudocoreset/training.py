@@ -23,6 +23,7 @@ from pseudocoreset.engine.loop import (
     fastest_convolutions,
     training_precision,
 )
+from pseudocoreset.kernels.adam import adam_step, can_step
 from pseudocoreset.likelihoods import Likelihood
 from pseudocoreset.nets import Net, Weights
 
@@ -84,6 +85,11 @@ class Adam:
     def update(self, state: State, gradient: Vector) -> State:
         """One bias-corrected step."""
         count = state["count"] + 1
+        if can_step(state["params"]):
+            old = (state["params"], state["first"], state["second"])
+            constants = (self.lr, self.beta1, self.beta2, self.eps)
+            params, first, second = adam_step(*old, gradient, count, constants)
+            return {"params": params, "first": first, "second": second, "count": count}
         first = torch.lerp(state["first"], gradient, 1 - self.beta1)
         second = torch.lerp(state["second"], gradient * gradient, 1 - self.beta2)
         scale = self.lr / (1 - self.beta1**count)

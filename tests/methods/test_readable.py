@@ -9,7 +9,7 @@ from pseudocoreset import methods
 
 MACHINERY = re.compile(
     r"dtype|b?float(16|32|64)|\.(half|float|double)\(|autocast|training_precision"
-    r"|fastest_convolutions|memory_format|channels_last|CUDAGraph|\.replay\(|triton|nets\.kernels"
+    r"|fastest_convolutions|memory_format|channels_last|CUDAGraph|\.replay\(|triton|pseudocoreset\.kernels"
     r"|torch\.(cuda|compile|backends|_dynamo|_inductor)|device\.type"
 )
 FILES = sorted(Path(methods.__file__).parent.glob("*.py"))
@@ -26,7 +26,7 @@ FILES = sorted(Path(methods.__file__).parent.glob("*.py"))
         "torch.backends.cudnn.benchmark = True",
         'if device.type == "cuda":',
         "graph.replay()",
-        "from pseudocoreset.nets.kernels.norm_relu_pool import norm_relu_pool",
+        "from pseudocoreset.kernels.norm_relu_pool import norm_relu_pool",
     ],
 )
 def test_machinery_is_known_where_it_is_seen(line):

@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pseudocoreset.kernels.convolution import convolved
+from pseudocoreset.kernels.halving_pool import HalvingPool
+from pseudocoreset.kernels.norm_relu_pool import can_fuse, norm_relu_pool
+
 from .geometry import extra_padding, padded_side, pooled_side
-from .kernels.convolution import convolved
-from .kernels.halving_pool import HalvingPool
-from .kernels.norm_relu_pool import can_fuse, norm_relu_pool
 from .norms import Norm
 
 

@@ -114,16 +114,18 @@ class SGHMCRule:
     def update(self, state: State, gradient: Tensor) -> State:
         """One step of the chain."""
         params, velocity = state["params"], state["velocity"]
-        force = gradient + self.decay * params
-        share: Tensor | float = 1.0
+        force = torch.add(gradient, params, alpha=self.decay)
+        kick = state.get("noise")
         changed: State = {}
         if self.cycle:
             phase = state["phase"]
             share = 0.5 + 0.5 * torch.cos(pi / self.cycle * (phase % self.cycle))
             changed["phase"] = phase + 1
-        velocity = (1 - self.friction) * velocity - share * self.step * force
-        if "noise" in state:
-            velocity = velocity + share**0.5 * self.noise_std * state["noise"]
+            force = share * force
+            kick = None if kick is None else share.sqrt() * kick
+        velocity = torch.add((1 - self.friction) * velocity, force, alpha=-self.step)
+        if kick is not None:
+            velocity = torch.add(velocity, kick, alpha=self.noise_std)
         kinetic = state["kinetic_sum"] + velocity.square().mean()
         changed |= {"params": params + velocity, "velocity": velocity, "kinetic_sum": kinetic}
         return changed

@@ -94,7 +94,7 @@ if triton is not None:
     @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
     @no_type_check
     def _backward_kernel(
-        x_ptr, weight_ptr, bias_ptr, mean_ptr, scale_ptr, dy_ptr, dx_ptr, dweight_ptr, dbias_ptr,
+        x_ptr, weight_ptr, bias_ptr, mean_ptr, scale_ptr, dy_ptr, dx_ptr, sums_ptr,
         channels: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
         BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
     ):  # fmt: skip
@@ -131,8 +131,9 @@ if triton is not None:
                     sum_gx += g * x
         dbias = tl.sum(sum_g, 0)
         dweight = tl.sum(sum_gx, 0)
-        tl.store(dbias_ptr + image * channels + channel, dbias)
-        tl.store(dweight_ptr + image * channels + channel, dweight)
+        sums_ptr += image * 2 * channels
+        tl.store(sums_ptr + channel, dweight)
+        tl.store(sums_ptr + channels + channel, dbias)
         mean_g = dbias / pixels
         mean_gx = dweight / pixels
         slope = scale * weight
@@ -179,34 +180,36 @@ class _NormReluPool(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
         weight, bias = ctx.saved_tensors[1:3]
-        dx, dweight, dbias = _Gradient.apply(*ctx.saved_tensors, dy)  # type: ignore[no-untyped-call]
-        return dx, dweight.sum(0).to(weight.dtype), dbias.sum(0).to(bias.dtype)
+        dx, sums = _Gradient.apply(*ctx.saved_tensors, dy)  # type: ignore[no-untyped-call]
+        # A sum over images as a product, which takes half as long.
+        total = torch.mv(sums.flatten(1).t(), sums.new_ones(len(sums))).view(2, -1)
+        return dx, total[0].to(weight.dtype), total[1].to(bias.dtype)
 
 
 class _Gradient(torch.autograd.Function):
-    """dx, and the gradients of w and b an image."""
+    """dx, and an image's gradients of w and b, one after the other."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, dy: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, weight, bias, dy)
         images, channels, height, width = x.shape
         dy = dy.contiguous(memory_format=torch.channels_last)
         dx = torch.empty_like(x)
-        dweight, dbias = torch.empty_like(mean), torch.empty_like(mean)
+        sums = torch.empty((images, 2, channels), device=x.device)
         blocks = _blocks(x)
         _backward_kernel[(images, channels // blocks["BLOCK_C"])](
-            x, weight, bias, mean, scale, dy, dx, dweight, dbias, channels, height, width, **blocks
+            x, weight, bias, mean, scale, dy, dx, sums, channels, height, width, **blocks
         )
-        return dx, dweight, dbias
+        return dx, sums
 
     @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        return _differentiate_again(ctx, *outer)
+    def backward(ctx: Any, by_dx: Tensor, by_sums: Tensor) -> tuple[Tensor | None, ...]:
+        return _differentiate_again(ctx, by_dx, by_sums)
 
 
-def _differentiate_again(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+def _differentiate_again(ctx: Any, by_dx: Tensor, by_sums: Tensor) -> tuple[Tensor | None, ...]:
     """The gradient of the gradient, which some methods need: through PyTorch's own pieces.
 
     The kernel gives the gradients of w and b an image, so each image has its own w and b here. It
@@ -219,7 +222,7 @@ def _differentiate_again(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         scaled = F.group_norm(x, x.shape[1], eps=EPS) * own[0][..., None, None]
         y = F.avg_pool2d(F.relu(scaled + own[1][..., None, None]), 2)
         inner = torch.autograd.grad(y, (x, *own), dy, create_graph=True)
-        wanted = [t.float() for t in outer]
+        wanted = [t.float() for t in (by_dx, *by_sums.unbind(1))]
         found = torch.autograd.grad(inner, (x, weight, bias, dy), wanted)
     by_x, by_weight, by_bias, by_dy = (t.to(kind) for t, kind in zip(found, types, strict=True))
     return by_x, by_weight, by_bias, None, None, by_dy

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pseudocoreset.nets.kernels.halving_pool import HalvingPool
+from pseudocoreset.kernels.halving_pool import HalvingPool
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 5, 4, 2), (2, 3, 2, 64)])
