@@ -2,21 +2,22 @@
 
 import json
 from dataclasses import replace
-from math import log
 
 import pytest
 import torch
 
 from oracles.compare import comparison, mutual_information
-from pseudocoreset import UserError, distill, load_data, sample
+from pseudocoreset import Pseudocoreset, UserError, distill, load_data, sample
 from pseudocoreset.cli import main
+from pseudocoreset.coreset import whole_data
 from pseudocoreset.evaluation.metrics import Predicted
+from pseudocoreset.posterior import named_sampler
 from pseudocoreset.reproduce import measure_cell
 from pseudocoreset.reproduce.cells import Cell, Scope
 from pseudocoreset.reproduce.fidelity import predictions
-from pseudocoreset.reproduce.fidelity.measure import read_fidelity, same_accuracy
+from pseudocoreset.reproduce.fidelity.measure import read_fidelity
 from pseudocoreset.reproduce.fidelity.predictions import Kept, sampler_for
-from pseudocoreset.reproduce.fidelity.show import fidelity_text
+from pseudocoreset.reproduce.fidelity.show import fidelity_text, same_accuracy
 from pseudocoreset.reproduce.shipped import shipped_path
 
 NET = "convnet:width=4,depth=1"
@@ -29,6 +30,7 @@ def shortened():
     patch.setattr(measure_cell, "NET", NET)
     patch.setattr(predictions, "EPOCHS", 40)
     patch.setattr(predictions, "MOST_STEPS", 60)
+    patch.setattr(predictions, "MIXING_STEPS", 90)
     yield
     patch.undo()
 
@@ -44,27 +46,39 @@ def results(tmp_path_factory):
     data = load_data("digits")
     made = distill(data, (), "random", ipc=3, net=NET, seed=5, device="cpu", progress=False)
     made.save(shipped_path(out, SCOPE, "fbpc", 10))
-    assert main(command(out, "full/all,fbpc/10,control-fbpc/10,random/1,vbpc/1")) == 0
+    cells = "full/all,fbpc/10,random/1,random/10,random/2500,vbpc/1,plain:fbpc/10"
+    assert main(command(out, cells)) == 0
     return out
 
 
-def cell_of(out, method, ipc):
-    cell = Cell("fidelity", method, ipc, None)
+def cell_of(out, method, ipc, protocol="tuned"):
+    cell = Cell("fidelity", method, ipc, None, protocol=protocol)
     return read_fidelity(cell.path(out, SCOPE), cell)
 
 
-def test_figures_are_those_of_plain_loops(results):
-    found, data = cell_of(results, "fbpc", 10), load_data("digits")
-    from pseudocoreset import Pseudocoreset
-    from pseudocoreset.coreset import whole_data
-
+@pytest.mark.parametrize("protocol", ["tuned", "plain"])
+def test_figures_are_those_of_plain_loops(results, protocol):
+    found, data = cell_of(results, "fbpc", 10, protocol), load_data("digits")
     coreset = Pseudocoreset.load(shipped_path(results, SCOPE, "fbpc", 10))
     logs = []
     for what, seed in ((coreset, 0), (whole_data(data, NET), 1)):
-        sampler = sampler_for(what.num_seen)
-        posterior = sample(what, sampler, chains=2, seed=seed, device="cpu", progress=False)
+        usual = named_sampler("tuned")
+        steps_an_epoch = 1 if what is coreset else 6
+        if protocol == "tuned":  # 40 epochs, or 60 steps
+            first, weight = 0, 1.0
+            epochs = 40 if what is coreset else 10
+            sampler = replace(usual, epochs=epochs, every=epochs // 10)
+        else:  # 90 steps, the first third of which is not kept; the rest has 10 samples
+            first, weight = 5, 1.0 if what is not coreset else len(data.train) / 30
+            every = 6 // steps_an_epoch
+            changed = {"temperature": 1.0, "prior": 100.0, "dsa": "off"}
+            sampler = replace(usual, **changed, epochs=15 * every, every=every)
+        chains = {"chains": 2, "weight": weight, "seed": seed}
+        posterior = sample(what, sampler, **chains, device="cpu", progress=False)
         outputs = posterior.outputs(data.test.inputs, scaling=posterior.scaling)
-        logs.append(outputs.log_softmax(2).double())
+        by_chain = outputs.log_softmax(2).double().chunk(2)
+        logs.append(torch.cat([each[first:] for each in by_chain]))
+        assert len(logs[-1]) == 20
     expected = comparison(*logs, data.test.targets)
     for name, value in expected.items():
         assert found["distances"][name] == pytest.approx(value, rel=1e-4), name
@@ -73,6 +87,7 @@ def test_figures_are_those_of_plain_loops(results):
     )
     assert found["sampling"]["seen"] == 30
     assert found["reference_sampling"]["seed"] == 1
+    assert found["sampling"]["convergence"]["draws"] == 10
 
 
 def test_ceiling_is_of_other_chains_and_nearer_than_a_coreset(results):
@@ -81,31 +96,41 @@ def test_ceiling_is_of_other_chains_and_nearer_than_a_coreset(results):
     assert 0 < ceiling["distances"]["total_variation"] < coreset["distances"]["total_variation"]
 
 
-def test_control_is_as_accurate_as_the_coreset(results):
-    control, coreset = cell_of(results, "control-fbpc", 10), cell_of(results, "fbpc", 10)
-    subset = control["subset"]
-    assert subset["target"] == coreset["own"]["accuracy"]
-    tried = {int(size): value for size, value in subset["tried"].items()}
-    nearest = min(tried, key=lambda size: abs(tried[size] - subset["target"]))
-    assert subset["ipc"] == nearest
-    assert control["own"]["accuracy"] == tried[nearest]
-    assert control["sampling"]["seen"] == 10 * nearest
-
-
 def test_what_is_measured_is_skipped_and_what_is_not_shipped_left_out(results, capsys):
     assert main(command(results, "fbpc/10,vbpc/1")) == 0
     said = capsys.readouterr().out
     assert "fbpc/10: measured before" in said
     assert "vbpc/1: left out, there is no" in said
     assert main(["reproduce", "fidelity", "--list", "--out", str(results), "--data", "digits"]) == 0
-    assert "4 of" in capsys.readouterr().out
+    assert "5 of" in capsys.readouterr().out
 
 
 def test_table_shows_every_cell(results):
     text = fidelity_text(results)
-    assert text.count("\n| ") == 4 + 2
-    assert "real images as accurate as FBPC" in text
-    assert "random real images | 1 |" in text
+    assert text.count("\n| ") == 5 + 2 * 2
+    assert "without augmentation" in text
+    assert "| random real images | 1 |" in text
+
+
+def test_real_images_of_the_same_accuracy_lie_between_two_sizes():
+    def content(seen, accuracy, agreement):
+        found = dict.fromkeys(("total_variation", "kl"), 1 - agreement)
+        return {
+            "own": {"accuracy": accuracy},
+            "sampling": {"seen": seen},
+            "distances": {"agreement": agreement, **found},
+        }
+
+    made = {Cell("fidelity", "fbpc", 10, None): content(100, 0.5, 0.1)}
+    for ipc, accuracy, agreement in ((400, 0.8, 0.9), (10, 0.3, 0.2), (50, 0.4, 0.5)):
+        made[Cell("fidelity", "random", ipc, None)] = content(10 * ipc, accuracy, agreement)
+    made[Cell("fidelity", "full", None, None)] = content(50_000, 0.9, 0.95)
+    found = same_accuracy(0.5, made)  # a quarter of the way from 0.4 to 0.8
+    assert found["agreement"] == pytest.approx(0.6)
+    assert found["total_variation"] == pytest.approx(0.4)
+    assert same_accuracy(0.9, made)["agreement"] == pytest.approx(0.95)
+    assert same_accuracy(0.29, made) is None
+    assert same_accuracy(0.91, made) is None
 
 
 def test_predictions_are_sampled_once(results, monkeypatch):
@@ -133,7 +158,7 @@ def test_predictions_of_other_points_are_refused(results, capsys):
         path.write_bytes(stored)
 
 
-@pytest.mark.parametrize("change", [{"format": 9}, {"distances": {}}, {"subset": {}}])
+@pytest.mark.parametrize("change", [{"format": 9}, {"distances": {}}, {"reference_sampling": {}}])
 def test_damaged_cells_are_refused(results, tmp_path, change):
     cell = Cell("fidelity", "full", None, None)
     content = json.loads(cell.path(results, SCOPE).read_text())
@@ -141,18 +166,6 @@ def test_damaged_cells_are_refused(results, tmp_path, change):
     path.write_text(json.dumps(content | change))
     with pytest.raises(UserError, match="can't be read as the measured cell full/all"):
         read_fidelity(path, cell)
-
-
-def test_size_of_the_same_accuracy_is_found():
-    def accuracy(size):
-        return min(0.1 * log(size + 1), 0.9)
-
-    asked = []
-    size, tried = same_accuracy(0.43, lambda each: asked.append(each) or accuracy(each), 5000)
-    assert abs(accuracy(size) - 0.43) <= 0.005
-    assert len(asked) == len(tried) < 13
-    assert same_accuracy(2.0, accuracy, 50)[0] == 50
-    assert same_accuracy(0.0, accuracy, 50)[0] == 1
 
 
 def test_halves_are_the_ends_of_each_chain():
@@ -169,6 +182,17 @@ def test_halves_are_the_ends_of_each_chain():
 def test_no_chain_makes_more_steps_than_that_of_all_images(monkeypatch):
     monkeypatch.setattr(predictions, "EPOCHS", 1000)
     monkeypatch.setattr(predictions, "MOST_STEPS", 9800)
-    found = {points: sampler_for(points) for points in (10, 500, 5000, 50_000)}
-    assert [each.epochs for each in found.values()] == [1000, 1000, 490, 50]
-    assert all(each.epochs == 10 * each.every for each in found.values())
+    found = {points: sampler_for(points, "tuned") for points in (10, 500, 5000, 50_000)}
+    assert [each.epochs for each, _ in found.values()] == [1000, 1000, 490, 50]
+    assert all(each.epochs == 10 * each.every and not first for each, first in found.values())
+
+
+def test_chains_at_temperature_1_make_the_same_number_of_steps(monkeypatch):
+    monkeypatch.setattr(predictions, "MIXING_STEPS", 11_760)
+    for points in (10, 500, 5000, 50_000):
+        sampler, first = sampler_for(points, "bayes")
+        steps = sampler.epochs * -(-points // 256)
+        assert 0.98 * 11_760 <= steps <= 11_760
+        assert sampler.epochs == 15 * sampler.every
+        assert first == 5
+        assert (sampler.temperature, sampler.prior) == (1.0, 100.0)

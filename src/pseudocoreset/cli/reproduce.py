@@ -38,7 +38,7 @@ from pseudocoreset.reproduce.exact.measure import measure_exact
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
 from pseudocoreset.reproduce.fidelity.measure import measure_fidelity
-from pseudocoreset.reproduce.fidelity.show import fidelity_table
+from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
@@ -141,7 +141,7 @@ def run(arguments: Arguments) -> None:
         if name == BEYOND:
             say(f"\n{beyond_table_text(out, scope)}")
         elif name == FIDELITY:
-            say(f"\n{fidelity_table(out, scope).markdown()}")
+            say(f"\n{fidelity_text(out)}")
         elif name not in (PICTURES, LOGITS):
             say(f"\n{markdown_of(name, out, scope)}")
 

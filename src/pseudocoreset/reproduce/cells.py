@@ -65,10 +65,14 @@ BEYOND = "beyond"
 EXACT = "exact"
 REGRESSION = "regression"
 FIDELITY = "fidelity"
-CONTROL = "control-"
-"""Before a method's name: real images, as many as make the posterior as accurate."""
-FIDELITY_METHODS = ("random", "bpc-fkl", "fbpc", "vbpc", "best")
+FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "best")
 """Whose posteriors are compared with that of all images; coresets are those that are shipped."""
+REAL_SIZES = (*SIZES, 150, 400, 1000, 2500)
+"""Real images a class, which show how near a posterior of some accuracy is by that alone."""
+TUNED = "tuned"
+FIDELITY_PROTOCOLS = (TUNED, "bayes", "plain")
+"""How posteriors are sampled that are compared: by the default protocol; at temperature 1 with a
+prior that mixes; and so without augmentation."""
 OF_PAPER = ("table1", "dsa", PICTURES)
 """What is reproduced where nothing is named."""
 NAMES = {
@@ -128,6 +132,8 @@ class Cell:
     """The networks that its coreset is made for, by name."""
     on: str = CONVNET
     """The network that it is scored on."""
+    protocol: str = TUNED
+    """How its posterior is sampled, where the table has several ways."""
 
     @property
     def dsa(self) -> bool:
@@ -136,10 +142,13 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What it is called where cells are chosen, such as fbpc/10 or fbpc@resnet18/10/convnet."""
+        """What it is called where cells are chosen, such as fbpc/10, fbpc@resnet18/10/convnet or
+        bayes:fbpc/10.
+        """
+        protocol = "" if self.protocol == TUNED else f"{self.protocol}:"
         made_for = "" if self.made_for == (CONVNET,) else f"@{'+'.join(self.made_for)}"
         on = f"/{self.on}" if self.table in (CROSS, NORMS, RESNET18) else ""
-        return f"{self.method}{made_for}/{self.ipc or 'all'}{on}"
+        return f"{protocol}{self.method}{made_for}/{self.ipc or 'all'}{on}"
 
     @property
     def keeps_outputs(self) -> bool:
@@ -156,12 +165,13 @@ class Cell:
     @property
     def file_name(self) -> str:
         """What its file is called."""
-        return self.coreset_name + ("" if self.on == CONVNET else f"-on-{self.on}")
+        on = "" if self.on == CONVNET else f"-on-{self.on}"
+        return self.coreset_name + on + ("" if self.protocol == TUNED else f"-{self.protocol}")
 
     def as_json(self) -> dict[str, Any]:
-        """What its file says of it; networks only where they are not the ConvNet alone."""
+        """What its file says of it; what is usual is left out."""
         found = {**asdict(self), "made_for": list(self.made_for)}
-        usual = {"made_for": [CONVNET], "on": CONVNET}
+        usual = {"made_for": [CONVNET], "on": CONVNET, "protocol": TUNED}
         return {name: value for name, value in found.items() if usual.get(name, ...) != value}
 
     def path(self, out: Path, scope: Scope) -> Path:
@@ -218,9 +228,10 @@ def beyond_cells(data: str) -> list[Cell]:
 
 def fidelity_cells() -> list[Cell]:
     """The posteriors that are compared with that of all images, which come last: the ceiling."""
-    names = [*FIDELITY_METHODS, *(f"{CONTROL}{name}" for name in FIDELITY_METHODS[1:])]
-    found = [Cell(FIDELITY, name, ipc, None) for ipc in SIZES for name in names]
-    return [*found, Cell(FIDELITY, FULL, None, None)]
+    made = [Cell(FIDELITY, name, ipc, None) for ipc in SIZES for name in FIDELITY_METHODS]
+    real = [Cell(FIDELITY, "random", ipc, None) for ipc in REAL_SIZES]
+    found = [*made, *real, Cell(FIDELITY, FULL, None, None)]
+    return [replace(cell, protocol=each) for each in FIDELITY_PROTOCOLS for cell in found]
 
 
 def pictured_cells(recipe: str, data: str) -> list[Cell]:

@@ -1,7 +1,6 @@
 """Measuring cells: the posterior of a coreset, or of real images, beside that of all of them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from math import isqrt
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from pseudocoreset.evaluation.compare import between_chains, distances
 from pseudocoreset.evaluation.metrics import scores
 from pseudocoreset.likelihoods import Categorical
 from pseudocoreset.reproduce import measure_cell
-from pseudocoreset.reproduce.cells import CONTROL, FULL, Cell, Scope, fidelity_cells
+from pseudocoreset.reproduce.cells import FULL, Cell, Scope, fidelity_cells
 from pseudocoreset.reproduce.fidelity.predictions import Kept, kept_predictions
 from pseudocoreset.reproduce.measure_cell import Work
 from pseudocoreset.reproduce.shipped import shipped_path
 
 FORMAT = 1
-NEAR = 0.005
-"""Accuracies this near are the same."""
 _DISTANCES: Shape = {
     **dict.fromkeys(("agreement", "total_variation", "kl"), float),
     **dict.fromkeys(("agreement_on_errors", "variance_ratio"), int | float | None),
@@ -39,13 +36,16 @@ SHAPE: Shape = {
     "halves": _DISTANCES,
     "own": _OWN,
     "reference": _OWN,
-    "subset": dict | None,
     "sampling": {"chains": int, "seen": int, "seconds": float},
+    "reference_sampling": {"chains": int, "steps": int},
 }
 
 
 def measure_fidelity(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str]:
     """Measure the cells that were not yet; a line of words after each.
+
+    All are sampled first and compared then, so that of several processes none waits for the one
+    that samples the reference before its own work is done.
 
     Args:
         cells: what to measure
@@ -57,6 +57,7 @@ def measure_fidelity(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[s
             f"`data` {work.data.name} can't be reproduced: the table is of images with classes.",
             "data",
         )
+    missing = []
     for cell in cells:
         path = cell.path(out, work.scope)
         if path.exists():
@@ -67,45 +68,72 @@ def measure_fidelity(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[s
                     "data",
                 )
             yield f"fidelity {cell.name}: measured before (delete {path} to measure it again)"
-            continue
-        made = cell.method.removeprefix(CONTROL)
-        if made not in ("random", FULL):
-            assert cell.ipc is not None
-            shipped = shipped_path(out, work.scope, made, cell.ipc)
-            if not shipped.exists():
-                yield f"fidelity {cell.name}: left out, there is no {shipped}"
-                continue
+        elif reason := _lacking(cell, work, out):
+            yield f"fidelity {cell.name}: left out, {reason}"
+        else:
+            missing.append(cell)
+    for cell in missing:
+        found = _sampled(cell, work, out).details
+        yield f"fidelity {cell.name}: {found['chains']} chains in {found['seconds']:.0f} s"
+    for cell in missing:
         content = _measured(cell, work, out)
+        path = cell.path(out, work.scope)
         write_json(path, {"format": FORMAT, "cell": cell.as_json(), **content})
-        found = content["distances"]
+        apart = content["distances"]
         yield (
             f"fidelity {cell.name}: accuracy {content['own']['accuracy']:.1%}, agreement "
-            f"{found['agreement']:.1%}, total variation {found['total_variation']:.3f}"
+            f"{apart['agreement']:.1%}, total variation {apart['total_variation']:.3f}"
         )
 
 
-def _measured(cell: Cell, work: Work, out: Path) -> dict[str, Any]:
-    reference = _of_all(work, 1)
-    subset: dict[str, Any] | None = None
-    if cell.method == FULL:
-        mine, halves = _of_all(work, 2), reference.halves()
+def _lacking(cell: Cell, work: Work, out: Path) -> str:
+    """Why a cell can't be measured; nothing where it can."""
+    if cell.ipc is None:
+        return ""
+    if cell.method == "random":
+        most = int(work.data.train.targets.bincount(minlength=work.data.classes).min())
+        return f"a class has {most} images" if cell.ipc > most else ""
+    shipped = shipped_path(out, work.scope, cell.method, cell.ipc)
+    return "" if shipped.exists() else f"there is no {shipped}"
+
+
+def _sampled(cell: Cell, work: Work, out: Path) -> Kept:
+    """What a cell's posterior predicts; the chains of all images are others than the reference."""
+    if cell.ipc is None:
+        return _of_all(work, 2, cell.protocol)
+    if cell.method == "random":
+        coreset = distill(
+            work.data,
+            (),
+            "random",
+            ipc=cell.ipc,
+            recipe="paper",
+            net=measure_cell.NET,
+            seed=work.seed,
+            device=work.device,
+            progress=work.progress,
+        )
     else:
-        assert cell.ipc is not None
-        if cell.method.startswith(CONTROL):
-            target = _accuracy(_of_coreset(cell.method.removeprefix(CONTROL), cell.ipc, work, out))
-            mine, subset = _matched(target, work)
-        elif cell.method == "random":
-            mine = _of_random(cell.ipc, work)
-        else:
-            mine = _of_coreset(cell.method, cell.ipc, work, out)
-        halves = mine.halves()
+        coreset = Pseudocoreset.load(shipped_path(out, work.scope, cell.method, cell.ipc))
+    name = f"{cell.method}-ipc{cell.ipc}"
+    return kept_predictions(name, coreset, work.seed, work, cell.protocol)
+
+
+def _of_all(work: Work, number: int, protocol: str) -> Kept:
+    """All training images: the reference is 1, and others with other chains 2."""
+    coreset = whole_data(work.data, measure_cell.NET)
+    return kept_predictions(FULL, coreset, work.seed + number, work, protocol)
+
+
+def _measured(cell: Cell, work: Work, out: Path) -> dict[str, Any]:
+    mine, reference = _sampled(cell, work, out), _of_all(work, 1, cell.protocol)
+    halves = (reference if cell.method == FULL else mine).halves()
     return {
         "data_fingerprint": work.data.fingerprint,
         "distances": dict(distances(mine.predicted, reference.predicted)),
         "halves": dict(halves),
         "own": _described(mine),
         "reference": _described(reference),
-        "subset": subset,
         "sampling": mine.details,
         "reference_sampling": reference.details,
         "versions": versions(),
@@ -123,69 +151,6 @@ def _described(kept: Kept) -> dict[str, Any]:
     }
 
 
-def _of_all(work: Work, number: int) -> Kept:
-    """All training images: the reference is 1, and others with other chains 2."""
-    coreset = whole_data(work.data, measure_cell.NET)
-    return kept_predictions(FULL, coreset, work.seed + number, work)
-
-
-def _of_coreset(method: str, ipc: int, work: Work, out: Path) -> Kept:
-    coreset = Pseudocoreset.load(shipped_path(out, work.scope, method, ipc))
-    return kept_predictions(f"{method}-ipc{ipc}", coreset, work.seed, work)
-
-
-def _of_random(ipc: int, work: Work) -> Kept:
-    coreset = distill(
-        work.data,
-        (),
-        "random",
-        ipc=ipc,
-        recipe="paper",
-        net=measure_cell.NET,
-        seed=work.seed,
-        device=work.device,
-        progress=work.progress,
-    )
-    return kept_predictions(f"random-ipc{ipc}", coreset, work.seed, work)
-
-
-def _accuracy(kept: Kept) -> float:
-    return float(scores(kept.predicted)["accuracy"])
-
-
-def _matched(target: float, work: Work) -> tuple[Kept, dict[str, Any]]:
-    """Real images whose posterior is as accurate."""
-    most = int(work.data.train.targets.bincount(minlength=work.data.classes).min())
-    ipc, tried = same_accuracy(target, lambda each: _accuracy(_of_random(each, work)), most)
-    subset = {"ipc": ipc, "target": target, "tried": {str(k): v for k, v in tried.items()}}
-    return _of_random(ipc, work), subset
-
-
-def same_accuracy(
-    target: float, accuracy: Callable[[int], float], most: int
-) -> tuple[int, dict[int, float]]:
-    """The size whose accuracy is nearest to the target, by halving the ratio of two sizes; and all
-    sizes that were tried.
-
-    Args:
-        target: the accuracy
-        accuracy: that of a size, which should grow with it
-        most: the largest size
-    """
-    low, high = 1, most
-    tried: dict[int, float] = {}
-    while low <= high:
-        middle = isqrt(low * high)
-        tried[middle] = accuracy(middle)
-        if abs(tried[middle] - target) <= NEAR:
-            break
-        if tried[middle] < target:
-            low = middle + 1
-        else:
-            high = middle - 1
-    return min(tried, key=lambda size: abs(tried[size] - target)), tried
-
-
 def read_fidelity(path: Path, cell: Cell) -> dict[str, Any]:
     """Read a cell back; anything else in its place is refused by name.
 
@@ -198,8 +163,6 @@ def read_fidelity(path: Path, cell: Cell) -> dict[str, Any]:
         check_shape(content, SHAPE)
         if content["format"] != FORMAT or content["cell"] != cell.as_json():
             raise ValueError("it holds another cell")
-        if content["subset"] is not None:
-            check_shape(content["subset"], {"ipc": int, "target": float})
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "

@@ -6,15 +6,19 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data import Split
 from pseudocoreset.engine.device import choose_device, device_name
-from pseudocoreset.engine.files import open_tensors, write_tensors
+from pseudocoreset.engine.files import lock_file, locked, open_tensors, write_tensors
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.compare import distances
 from pseudocoreset.evaluation.convergence import convergence
 from pseudocoreset.evaluation.metrics import Predicted, Scores
 from pseudocoreset.evaluation.points import points_to_score
-from pseudocoreset.posterior import Sampler, named_sampler, sample
+from pseudocoreset.posterior import Posterior, Sampler, named_sampler, sample
+from pseudocoreset.reproduce.cells import TUNED
 from pseudocoreset.reproduce.measure_cell import Work
 
 KIND = "predictions"
@@ -22,8 +26,21 @@ EPOCHS = 1000
 MOST_STEPS = 9800
 """Of a chain: 50 epochs over 50,000 images. Larger sets have fewer epochs, so that none has more
 steps."""
+MIXING_STEPS = 11_760
+"""Of each chain at temperature 1: 60 epochs over 50,000 images."""
 KEPT = 10
 """Samples of a chain."""
+DROPPED = 5
+"""More samples, at the beginning of a chain at temperature 1, which are dropped."""
+MIXING = {"temperature": 1.0, "prior": 100.0}
+"""With N(0, 1/τ) at temperature 1, weights forget where they began in αn/(ητ) steps: 1,670 of
+50,000 images at τ = 100, and 167,000 at τ = 1."""
+CHANGES: dict[str, dict[str, Any]] = {
+    "tuned": {},
+    "bayes": MIXING,
+    "plain": {**MIXING, "dsa": "off"},
+}
+"""What a cell's protocol changes of the default one."""
 
 
 @dataclass(frozen=True)
@@ -46,48 +63,77 @@ class Kept:
         return distances(first, second)
 
 
-def sampler_for(points: int) -> Sampler:
-    """The default protocol, with as many epochs as `MOST_STEPS` allow.
+def sampler_for(points: int, protocol: str) -> tuple[Sampler, int]:
+    """How a posterior is sampled, and how many samples at a chain's beginning are dropped.
+
+    The default protocol has 1,000 epochs, or as many as `MOST_STEPS` allow. At temperature 1 all
+    chains make `MIXING_STEPS`, as nearly as whole epochs can.
 
     Args:
         points: points that networks see
+        protocol: of the cell
     """
-    usual = named_sampler("tuned")
-    fitting = MOST_STEPS // ceil(points / usual.batch)
-    epochs = KEPT * max(min(EPOCHS, fitting) // KEPT, 1)
-    return replace(usual, epochs=epochs, every=epochs // KEPT)
+    usual = replace(named_sampler("tuned"), **CHANGES[protocol])
+    steps_an_epoch = ceil(points / usual.batch)
+    epochs, dropped = min(EPOCHS, MOST_STEPS // steps_an_epoch), 0
+    if protocol != TUNED:
+        epochs, dropped = MIXING_STEPS // steps_an_epoch, DROPPED
+    every = max(epochs // (KEPT + dropped), 1)
+    return replace(usual, epochs=every * (KEPT + dropped), every=every), dropped
 
 
-def kept_predictions(name: str, coreset: Pseudocoreset, seed: int, work: Work) -> Kept:
+def kept_predictions(
+    name: str, coreset: Pseudocoreset, seed: int, work: Work, protocol: str = TUNED
+) -> Kept:
     """What the posterior of a coreset predicts: read, or sampled and written.
+
+    Processes that need the same wait for the one that samples it.
 
     Args:
         name: what to call the file
         coreset: the points
         seed: of the chains
         work: what cells share
+        protocol: of the cell
     """
-    chains, sampler = work.options.chains, sampler_for(coreset.num_seen)
-    points = points_to_score(coreset, work.data, work.scope.split)
-    path = work.folder / "fidelity" / f"{name}-{chains}-chains-seed{seed}.safetensors"
+    chains, (sampler, dropped) = work.options.chains, sampler_for(coreset.num_seen, protocol)
     asked = {
         "coreset": coreset.fingerprint,
         "data": work.data.fingerprint,
         "sampler": sampler.as_dict(),
+        "weight": 1.0 if protocol == TUNED else len(work.data.train) / coreset.num_seen,
+        "dropped": dropped,
     }
-    if path.exists():
+    points = points_to_score(coreset, work.data, work.scope.split)
+    by = "" if protocol == TUNED else f"-{protocol}"
+    path = work.folder / "fidelity" / f"{name}{by}-{chains}-chains-seed{seed}.safetensors"
+    with lock_file(path.with_suffix(".lock")) as lock, locked(lock, 0, wait=True):
+        if not path.exists():
+            _sample(path, coreset, sampler, asked, seed, points, work)
         return _read(path, asked, chains, points.targets)
+
+
+def _sample(
+    path: Path,
+    coreset: Pseudocoreset,
+    sampler: Sampler,
+    asked: dict[str, Any],
+    seed: int,
+    points: Split,
+    work: Work,
+) -> None:
     began = time.perf_counter()
-    posterior = sample(
+    whole = sample(
         coreset,
         sampler,
-        chains=chains,
+        chains=work.options.chains,
+        weight=asked["weight"],
         seed=seed,
         device=work.device,
         executor=work.executor,
         progress=work.progress,
     )
-    place = choose_device(work.device)
+    posterior, place = without_first(whole, asked["dropped"]), choose_device(work.device)
     outputs = posterior.outputs(points.inputs.to(place), scaling=posterior.scaling)
     predicted = Predicted(outputs.log_softmax(2).cpu(), points.targets.cpu())
     signs = convergence([posterior], predicted)
@@ -95,16 +141,36 @@ def kept_predictions(name: str, coreset: Pseudocoreset, seed: int, work: Work) -
         **asked,
         "net": posterior.net,
         "temperature": posterior.details["temperature"],
+        "kinetic_temperature": posterior.details["kinetic_temperature"],
+        "steps": sampler.epochs * ceil(coreset.num_seen / sampler.batch),
         "versions": posterior.details["versions"],
         "seed": seed,
-        "chains": chains,
+        "chains": work.options.chains,
         "seen": coreset.num_seen,
         "convergence": signs and {k: v for k, v in signs.items() if k not in ("traces", "warning")},
         "seconds": time.perf_counter() - began,
         "device": device_name(place),
     }
     write_tensors(path, {"log_samples": predicted.log_samples}, {"kind": KIND, "details": details})
-    return Kept(predicted, chains, details)
+
+
+def without_first(posterior: Posterior, number: int) -> Posterior:
+    """The same without the first samples of each chain.
+
+    Args:
+        posterior: its chains are of the same length
+        number: how many samples to drop
+    """
+    traces, chains = posterior.details["loss_trace"], posterior.chains
+    each = len(posterior) // chains
+    kept = torch.arange(len(posterior)).reshape(chains, each)[:, number:].flatten()
+    later = [trace[len(trace) * number // each :] for trace in traces]
+    return replace(
+        posterior,
+        params=posterior.params[kept],
+        buffers=posterior.buffers[kept],
+        details={**posterior.details, "loss_trace": later},
+    )
 
 
 def _read(path: Path, asked: dict[str, Any], chains: int, labels: Any) -> Kept:

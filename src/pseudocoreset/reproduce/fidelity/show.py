@@ -1,9 +1,10 @@
 """The cells as a table."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pseudocoreset.reproduce.cells import CONTROL, FIDELITY, FULL, Cell, Scope
+from pseudocoreset.reproduce.cells import FIDELITY, FULL, TUNED, Cell, Scope
 from pseudocoreset.reproduce.fidelity.measure import fidelity_found
 from pseudocoreset.reproduce.text_table import TextTable
 
@@ -15,40 +16,75 @@ TITLES = {
     "vbpc": "VBPC",
     FULL: "all training images, other chains",
 }
+MATCHED = ("agreement", "total_variation", "kl")
+"""What is told of real images beside a coreset."""
 HEADER = (
     *("posterior of", "images a class", "accuracy", "agreement", "total variation", "KL"),
     *("agreement where the reference errs", "variance ratio", "mutual information"),
     *("between chains", "R̂ above 1.1", "agreement of halves in time"),
 )
+PROTOCOL_WORDS = {
+    "tuned": "the default protocol",
+    "bayes": "temperature 1, prior N(0, 1/100), each point counting n/m times",
+    "plain": "the same without augmentation",
+}
+Found = dict[Cell, dict[str, Any]]
 
 
-def fidelity_table(out: Path, scope: Scope) -> TextTable:
+def same_accuracy(accuracy: float, found: Found) -> dict[str, float] | None:
+    """Distances of real images of this accuracy: between those of the two sizes beside it, in
+    proportion to accuracy. None where no two sizes are beside it.
+
+    Args:
+        accuracy: of a coreset's posterior
+        found: the cells of one protocol
+    """
+    real = [each for cell, each in found.items() if cell.method in ("random", FULL)]
+    real.sort(key=lambda each: int(each["sampling"]["seen"]))
+    for low, high in pairwise(real):
+        a, b = (each["own"]["accuracy"] for each in (low, high))
+        if a <= accuracy <= b and a < b:
+            share = (accuracy - a) / (b - a)
+            pairs = ((name, low["distances"][name], high["distances"][name]) for name in MATCHED)
+            return {name: (1 - share) * x + share * y for name, x, y in pairs}
+    return None
+
+
+def fidelity_table(out: Path, scope: Scope, protocol: str = TUNED) -> TextTable:
     """A row a posterior, by size; the ceiling last.
 
     Args:
         out: folder of the results
         scope: what they were measured on
+        protocol: how posteriors were sampled
     """
-    found = fidelity_found(out, scope)
-    sizes = dict.fromkeys(cell.ipc for cell in found)
-    groups = [[_row(c, e) for c, e in found.items() if c.ipc == size] for size in sizes]
-    return TextTable(HEADER, groups)
+    found = _of_protocol(fidelity_found(out, scope), protocol)
+    made = [cell for cell in found if cell.method not in ("random", FULL)]
+    sizes = dict.fromkeys(cell.ipc for cell in made)
+    groups = [[_row(c, found) for c in made if c.ipc == size] for size in sizes]
+    return TextTable(HEADER, [*groups, [_row(cell, found) for cell in found if cell not in made]])
 
 
-def _row(cell: Cell, content: dict[str, Any]) -> tuple[str, ...]:
-    apart, own, subset = content["distances"], content["own"], content["subset"]
+def _of_protocol(found: Found, protocol: str) -> Found:
+    return {cell: each for cell, each in found.items() if cell.protocol == protocol}
+
+
+def _row(cell: Cell, found: Found) -> tuple[str, ...]:
+    content = found[cell]
+    apart, own = content["distances"], content["own"]
     signs = content["sampling"].get("convergence") or {}
-    title, size = TITLES.get(cell.method, cell.method), str(cell.ipc or "all")
-    if subset is not None:
-        title = f"real images as accurate as {TITLES[cell.method.removeprefix(CONTROL)]}"
-        size = f"{subset['ipc']} (for {cell.ipc})"
+    cells = [_share(apart["agreement"]), f"{apart['total_variation']:.3f}", f"{apart['kl']:.3f}"]
+    if cell.method not in ("random", FULL):
+        real = same_accuracy(own["accuracy"], found)
+        beside = ["–"] * 3
+        if real is not None:
+            beside = [_share(real["agreement"]), *(f"{real[name]:.3f}" for name in MATCHED[1:])]
+        cells = [f"{mine} ({theirs})" for mine, theirs in zip(cells, beside, strict=True)]
     return (
-        title,
-        size,
+        TITLES.get(cell.method, cell.method),
+        str(cell.ipc or "all"),
         _share(own["accuracy"]),
-        _share(apart["agreement"]),
-        f"{apart['total_variation']:.3f}",
-        f"{apart['kl']:.3f}",
+        *cells,
         _share(apart["agreement_on_errors"]),
         "–" if apart["variance_ratio"] is None else f"{apart['variance_ratio']:.2f}",
         f"{own['mutual_information']:.3f}",
@@ -80,13 +116,16 @@ def fidelity_text(out: Path) -> str:
     """
     parts = []
     for scope in fidelity_scopes(out):
-        cells = fidelity_found(out, scope)
-        if cells:
-            reference = next(iter(cells.values()))
-            words = (
-                f"{scope.label}: {reference['sampling']['chains']} chains a posterior. The "
-                f"reference has an accuracy of {_share(reference['reference']['accuracy'])} and a "
-                f"mutual information of {reference['reference']['mutual_information']:.3f}."
-            )
-            parts.append(f"{words}\n\n{fidelity_table(out, scope).markdown()}")
+        for protocol, words in PROTOCOL_WORDS.items():
+            cells = _of_protocol(fidelity_found(out, scope), protocol)
+            if cells:
+                one = next(iter(cells.values()))
+                mean, sampling = one["reference"], one["reference_sampling"]
+                head = (
+                    f"**{scope.label}, {words}**: {sampling['chains']} chains a posterior; those "
+                    f"of the reference have {sampling['steps']:,} steps. It has an accuracy of "
+                    f"{_share(mean['accuracy'])} and a mutual information of "
+                    f"{mean['mutual_information']:.3f}."
+                )
+                parts.append(f"{head}\n\n{fidelity_table(out, scope, protocol).markdown()}")
     return "\n".join(parts) or "Not measured yet.\n"
