@@ -1,17 +1,21 @@
-"""How long a command takes to get going, with nothing compiled and with the compiler's cache.
+"""How long a command takes to get going, with nothing compiled and with full caches.
 
-    python benchmarks/cold_start.py --data cifar10:DIR      (into results/cold-start.json)
+    python benchmarks/cold_start.py --data cifar10:DIR --coreset CORESET --before OLD/src --job
 
 Each row is a process of its own, begun with empty caches or with those that the row before it left:
 seconds from its start until PyTorch is imported, the data are read, the first epoch or update is
-done, and all is done; and the seconds that each further epoch or update takes. `plain` rows are the
-same without `torch.compile`, captured and with our kernels all the same: what it buys, and what it
-costs. On a GPU alone.
+done, and all is done; and the seconds that each further epoch or update takes. `--before` is the
+`src` of an earlier edition, which is measured first, with empty caches, in the same run. On a GPU
+alone.
+
+The last row is a whole job by three commands, beginning with empty caches: CIFAR-10 as 100 stored
+images, and its accuracy by four chains pooled.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,13 +25,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "results"
-CORESET = RESULTS / "coresets" / "cifar10-fbpc-ipc10.safetensors"
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
 COMMANDS = ("experts", "distill", "evaluate")
-WAYS = ("compiled", "plain")
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 EXPERTS = {"num": 2, "epochs": 6}
 UPDATES = 20
+JOB = (
+    "experts --data {data} --num 6 --epochs 20 --out {work}/experts",
+    "distill --data {data} --experts {work}/experts --method fbpc-isotropic --ipc 10 "
+    "--from-epoch 10 --steps 400 --out {work}/run",
+    "evaluate {work}/run --data {data} --seeds 4 --json {work}/scores.json",
+)
 
 
 class Clock:
@@ -54,13 +63,9 @@ class Clock:
         self.steps.append(time.time() - self._begun)
 
 
-def run_one(command: str, way: str, data_spec: str, work: Path, begun: float) -> dict[str, Any]:
+def run_one(command: str, data_spec: str, coreset: str, work: str, begun: float) -> dict[str, Any]:
     """One command in this process."""
     clock = Clock(begun)
-    if way == "plain":
-        from pseudocoreset.engine import loop
-
-        loop.compiled = lambda function, _: function  # before anything imports it
     import torch
 
     import pseudocoreset as pc
@@ -70,48 +75,82 @@ def run_one(command: str, way: str, data_spec: str, work: Path, begun: float) ->
     data = pc.load_data(data_spec)
     clock.mark("data")
     if command == "experts":
-        pc.train_experts(data, "convnet", work / f"experts-{way}", progress=clock, **EXPERTS)
+        pc.train_experts(data, "convnet", work, progress=clock, **EXPERTS)
     elif command == "distill":
-        store = pc.ExpertStore.open(work / "experts-compiled")
         method = pc.FBPC(from_epoch=3, to_epoch=6)
+        store = pc.ExpertStore.open(work)
         pc.distill(data, [store], method, ipc=10, steps=UPDATES, recipe="tuned", progress=clock)
     else:
-        found = pc.evaluate(pc.Pseudocoreset.load(CORESET), data, progress=clock)
-        clock.marks["accuracy"] = found.accuracy
+        clock.marks["accuracy"] = pc.evaluate(
+            pc.Pseudocoreset.load(coreset), data, progress=clock
+        ).accuracy
     clock.mark("end")
     gaps = [b - a for a, b in zip(clock.steps, clock.steps[1:], strict=False)]
     return {**clock.marks, "first": clock.steps[0], "then": median(gaps)}
 
 
+def rows_of(sources: Path, options: argparse.Namespace, all_caches: bool) -> Iterator[dict]:
+    """The rows of one edition of the package."""
+    with tempfile.TemporaryDirectory() as folder:
+        for command in COMMANDS:
+            for caches in ("empty", "full") if all_caches else ("empty",):
+                store = "experts-full" if (command, caches) == ("experts", "full") else "experts"
+                one = {"command": command, "data_spec": options.data, "begun": time.time()}
+                one |= {"coreset": str(options.coreset), "work": f"{folder}/{store}"}
+                done = subprocess.run(
+                    [sys.executable, __file__, "--one", json.dumps(one)],
+                    env=environment(sources, Path(folder, command)),
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    check=True,
+                )
+                yield {"command": command, "caches": caches, **json.loads(done.stdout)}
+
+
+def environment(sources: Path, caches: Path) -> dict[str, str]:
+    """An edition to import from, and folders for what is compiled."""
+    paths = [str(sources), *filter(None, [os.environ.get("PYTHONPATH")])]
+    places = {name: str(caches / name) for name in CACHES}
+    return {**os.environ, **places, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def whole_job(data: str) -> dict[str, Any]:
+    """Three commands, one after another, that begin with empty caches."""
+    took, lines = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for line in JOB:
+            begun = time.time()
+            words = line.format(data=data, work=folder).split()
+            command = [sys.executable, "-m", "pseudocoreset", *words]
+            subprocess.run(command, env=environment(ROOT / "src", Path(folder, "c")), check=True)
+            took.append(time.time() - begun)
+            lines.append(f"pseudocoreset {line.format(data='cifar10:DIR', work='WORK')}")
+        scores = json.loads(Path(folder, "scores.json").read_text())
+    pooled = {name: scores["pooled"][name] for name in ("accuracy", "nll", "ece")}
+    return {"commands": lines, "took_s": took, "pooled": pooled}
+
+
 def main() -> int:
     options = parse()
     if options.one is not None:
-        one = json.loads(options.one)
-        print(json.dumps(run_one(**{**one, "work": Path(one["work"])})))
+        print(json.dumps(run_one(**json.loads(options.one))))
         return 0
-    from pseudocoreset.engine.device import choose_device, device_name
-    from pseudocoreset.engine.files import refuse_unwritable_file, write_json
-    from pseudocoreset.engine.versions import versions
-    from script import run_script  # which imports PyTorch, and so not in a row's own process
-
-    refuse_unwritable_file(options.out)
+    editions = {"before": options.before, "after": ROOT / "src"}
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for way in options.ways:
-            for command in COMMANDS:
-                for caches in ("empty", "full"):
-                    place = Path(folder, way, command)
-                    environment = {**os.environ, **{name: str(place / name) for name in CACHES}}
-                    one = {"command": command, "way": way, "data_spec": options.data}
-                    one |= {"work": folder, "begun": time.time()}
-                    found = run_script(__file__, "--one", json.dumps(one), environment=environment)
-                    if command == "experts" and caches == "empty":
-                        Path(folder, f"experts-{way}").rename(Path(folder, f"kept-{way}"))
-                    rows.append({"command": command, "way": way, "caches": caches, **found})
-                    print(rows[-1], flush=True)
+    for edition, sources in editions.items():
+        if sources is not None:
+            for row in rows_of(sources, options, edition == "after"):
+                rows.append({"edition": edition, **row})
+                print(rows[-1], flush=True)
+    job = whole_job(options.data) if options.job else None
+    print(job, flush=True)
+    from pseudocoreset.engine.device import choose_device, device_name
+    from pseudocoreset.engine.files import write_json
+    from pseudocoreset.engine.versions import versions
+
     device = device_name(choose_device("auto"))
-    write_json(options.out, {"device": device, "versions": versions(), "rows": rows})
-    return any("failed" in row for row in rows)
+    write_json(options.out, {"device": device, "versions": versions(), "rows": rows, "job": job})
+    return 0
 
 
 def parse() -> argparse.Namespace:
@@ -119,8 +158,10 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", default="digits", help="a data spec")
+    parser.add_argument("--coreset", type=Path, help="a coreset of 10 images a class of it")
+    parser.add_argument("--before", type=Path, help="`src` of an earlier edition")
     parser.add_argument("--out", type=Path, default=RESULTS / "cold-start.json")
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
+    parser.add_argument("--job", action="store_true", help="time a whole job, too")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a row as JSON: run it here
     return parser.parse_args()
 
