@@ -26,6 +26,7 @@ from pseudocoreset.engine.versions import made_on, refuse_other
 from pseudocoreset.errors import UserError
 
 CHECKPOINT = "a checkpoint"
+START = "start.safetensors"
 MOST_VALUES = 100_000
 """More values than these no configuration has; YAML can name a few so often that they are more."""
 LOUD_SHARE = 0.01
@@ -124,6 +125,11 @@ class RunFolder:
     def coreset_path(self) -> Path:
         """Where the coreset is."""
         return self.path / "coreset.safetensors"
+
+    @property
+    def start_path(self) -> Path:
+        """Where the points are that the first update began with, a byte for each number."""
+        return self.path / START
 
     @property
     def _metrics_path(self) -> Path:

@@ -24,7 +24,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.methods import METHODS, Method, method_class
 from pseudocoreset.recipes import NAMES
-from pseudocoreset.report import read_run, write_report
+from pseudocoreset.report import keep_data_options, read_run, write_report
 from pseudocoreset.report.tensorboard import Curves, require_tensorboard, write_tensorboard
 
 
@@ -151,6 +151,7 @@ def run(arguments: Arguments) -> None:
     )
     if own.tensorboard:  # of a run that was finished before, too
         write_tensorboard(out)
+    keep_data_options(out, vars(arguments.pick(DataOptions)))
     write_report(out / "report.html", f"Pseudocoreset of {data.name}", [read_run(out)])
     if not common.quiet:
         print(f"{out / 'coreset.safetensors'}: {coreset}")

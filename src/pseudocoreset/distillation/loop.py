@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from math import inf, isfinite
 from pathlib import Path
 
@@ -102,8 +103,21 @@ def run(
         folder = RunFolder(
             Path(out), whole, job.extendable(), device=place, other_versions=other_versions
         )
+    whole_coreset = partial(
+        Pseudocoreset,
+        class_names=data.class_names,
+        scaling=data.scaling,
+        dsa=str(job.augmentation),
+        form=job.form,
+        likelihood=job.likelihood,
+        target_scaling=data.target_scaling,
+        columns=data.columns,
+    )
     with nullcontext() if folder is None else folder.alone():
         if divergence is not None:
+            if folder is not None and not folder.start_path.exists():  # for the page
+                start = whole_coreset(*making.start(), provenance=provenance)
+                start.save(folder.start_path, precision="byte")
             making.go(divergence, folder, progress)
         stored, targets = making.result()
         parts = [] if folder is None else folder.parts()
@@ -111,17 +125,8 @@ def run(
             "updates": parts or [{"after_update": 0, **made_on(place)}],
             "experts": [made for store in stores for made in store.makers()],
         }
-        coreset = Pseudocoreset(
-            stored.cpu(),
-            targets.cpu(),
-            class_names=data.class_names,
-            scaling=data.scaling,
-            dsa=str(job.augmentation),
-            provenance=replace(provenance, made=made),
-            form=job.form,
-            likelihood=job.likelihood,
-            target_scaling=data.target_scaling,
-            columns=data.columns,
+        coreset = whole_coreset(
+            stored.cpu(), targets.cpu(), provenance=replace(provenance, made=made)
         )
         if folder is not None:
             coreset.save(folder.coreset_path)
@@ -207,6 +212,13 @@ class _Run:
     def coreset(self) -> Points:
         """The points that networks see now."""
         return self._points(self._now[1])
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        """Stored inputs and targets before the first update."""
+        targets = self._targets.cpu()
+        if not targets.is_floating_point():
+            targets = targets[:: self._job.form.seen]  # one class a stored image
+        return self._now[1]["images"].cpu(), targets
 
     def _expert_targets(self, inputs: Tensor) -> Tensor:
         job, rng = self._job, Rng(inputs.device, self._seed, "expert targets")
