@@ -117,7 +117,7 @@ def headline(found: Found, scope: Scope, more: Sequence[tuple[str, ...]] = ()) -
 
 
 def paper_protocol(found: Found, scope: Scope) -> tuple[str, ...]:
-    """FBPC by the paper's protocol, with the recipe of the headline."""
+    """FBPC with the paper's protocol, with the recipe of the headline."""
     cells = [cell_with("table1", "fbpc", ipc, "tuned", scope.data) for ipc in SIZES]
     of_paper = by_paper(found)
     return ("FBPC, protocol `paper`", *(_short(cell, of_paper, scope) for cell in cells))

@@ -162,7 +162,7 @@ def test_tables_are_written_beside_the_cells(results, capsys):
     assert section.count("1 expert × 2 epochs, 1 of ") == 24
     assert section.count("updates, 2 seeds") == 24
     assert (
-        "![FBPC, 50 a class, 10 of them shown, recipe `paper`](pictures/digits-fbpc-ipc50.png)"
+        "![FBPC, 50 per class, 10 of them shown, recipe `paper`](pictures/digits-fbpc-ipc50.png)"
         in section
     )
     latex = (results / "table1" / "digits.tex").read_text()

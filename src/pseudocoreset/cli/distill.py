@@ -133,7 +133,7 @@ def run(arguments: Arguments) -> None:
         progress = Curves(out, progress)
     shipped = arguments.pick(MethodOptions).recipe in NAMES
     if not common.quiet and job.method.makes_updates and shipped and job.recipe.data != data.name:
-        found = f"{job.recipe.data} at {job.recipe.ipc} a class"
+        found = f"{job.recipe.data} at {job.recipe.ipc} per class"
         print(
             f"No recipe is for {data.name}: taking the one for {found}. `pseudocoreset tune` finds "
             "one."

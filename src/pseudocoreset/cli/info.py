@@ -82,7 +82,7 @@ def _data(data: Data) -> str:
         counts = data.train.targets.bincount(minlength=data.classes)
         more = ", …" if data.classes > 12 else ""
         rows["classes"] = f"{data.classes}: {', '.join(data.class_names[:12])}{more}"
-        rows["points a class"] = f"{int(counts.min()):,} to {int(counts.max()):,}"
+        rows["points per class"] = f"{int(counts.min()):,} to {int(counts.max()):,}"
     else:
         rows["targets"] = f"{data.outputs}, numbers"
     if data.columns:

@@ -55,7 +55,7 @@ class DataOptions(Options):
     )
     image_size: int | None = option(None, "resize images to this side", at_least=1)
     holdout: int = option(
-        0, "training points to keep out of all training, equally many a class", at_least=0
+        0, "training points to keep out of all training, the same number per class", at_least=0
     )
     target: str | None = option(None, "column of a table to predict; default: the last")
     task: str | None = option(

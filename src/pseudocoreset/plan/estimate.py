@@ -221,7 +221,7 @@ def plan_distill(
     step_s = fmean(durations[1:] or durations or [0.0])
     notes += _map_note(watch.figures[1:])
     return Plan(
-        f"distill with {method_name(job.method)} at {options.ipc} points a class",
+        f"distill with {method_name(job.method)} at {options.ipc} points per class",
         {net.spec: net.num_params for net in networks},
         disk_bytes=stored + kept,
         peak_bytes=peak.whole(),

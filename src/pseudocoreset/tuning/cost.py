@@ -58,7 +58,7 @@ def plan_tune(
     trial_s = made.steps * made.step_s + (1 + 1 / SHORTER) * scored.seconds
     notes = ["trials take their own time: forms and γ change it, and some are stopped early"]
     whole = Plan(
-        f"tune with {method_name(job.method)} at {options.ipc} points a class",
+        f"tune with {method_name(job.method)} at {options.ipc} points per class",
         made.parameters,
         disk_bytes=0,
         peak_bytes=max(made.peak_bytes, scored.peak_bytes),

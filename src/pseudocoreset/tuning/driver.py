@@ -315,7 +315,7 @@ class _Search:
         recipe = f"{printable(self._job.recipe.data)} ({self._job.recipe.section})"
         before = f"{first.nll:.4f}" if first.nll is not None else "no score"
         lines = [
-            f"{printable(self._data.name)}, {options.ipc} a class: trial {best.number} of "
+            f"{printable(self._data.name)}, {options.ipc} per class: trial {best.number} of "
             f"{len(trials.all())} by `pseudocoreset tune`, seed {self._seed}.",
             f"NLL on {len(self._data.holdout or ()):,} held-out training points after "
             f"{self._values['steps']} updates: {best.nll:.4f}.",

@@ -29,7 +29,7 @@ class Compressed(NamedTuple):
 def compressed_images(
     data: Data, budget: int, quality: int, label_bytes: int, generator: torch.Generator
 ) -> Compressed:
-    """Random images, equally many a class, until the next one of each would not fit.
+    """Random images, the same number per class, until the next one of each would not fit.
 
     The tables at the head of a JPEG file follow from the quality, so they do not count.
 

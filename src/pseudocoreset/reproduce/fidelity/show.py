@@ -16,7 +16,7 @@ TITLES = {
     FULL: "all training images, other chains",
 }
 HEADER = (
-    *("posterior of", "images a class", "accuracy", "agreement", "total variation", "KL"),
+    *("posterior of", "images per class", "accuracy", "agreement", "total variation", "KL"),
     *("agreement where the reference errs", "variance ratio", "mutual information"),
     *("between chains", "R̂ above 1.1", "agreement of halves in time"),
 )
