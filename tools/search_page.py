@@ -26,10 +26,10 @@ The longest runs:
 {longest}
 The next table shows the effect of single changes after a few hundred updates, where the NLL of a
 chain changed by {telling} or more. A change that lowered the NLL was kept for the following tries.
-Two ideas made results worse and were removed: `solutions` (several shared MAP solutions in turn) and
-`data_steps` (the coreset's MAP solution, after a few steps on real data, replaced an expert; it lost
-7 to 38 points). Starting from cluster centres instead of random images (`init` clusters) made no
-difference beyond noise.
+Two ideas made results worse and were removed: `solutions` (several shared MAP solutions in turn)
+and `data_steps` (the coreset's MAP solution, after a few steps on real data, replaced an expert; it
+lost 7 to 38 points). Starting from cluster centres instead of random images (`init` clusters) made
+no difference beyond noise.
 
 {changes}
 """

@@ -105,8 +105,8 @@ def test_page_has_tables_by_the_papers_protocol(tmp_path):
         write_measured(measured.cell.path(tmp_path, CIFAR10), measured)
     page = results_page(tmp_path, tmp_path / "results.md")
     assert (
-        f"### Table 1 with the paper's protocol: the same coresets, the paper's noise, no prior\n\n{text}"
-        in page
+        "### Table 1 with the paper's protocol: the same coresets, the paper's noise, no "
+        f"prior\n\n{text}" in page
     )
     assert "### DSA with the paper's protocol" not in page
     plain = made(fbpc(table="dsa"), 52.0)

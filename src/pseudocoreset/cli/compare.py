@@ -42,9 +42,9 @@ from pseudocoreset.posterior.sample import CHAINS
 
 @dataclass(frozen=True)
 class _Options(Options):
-    chains: int = option(CHAINS, "chains of each posterior that is sampled", at_least=1)
+    chains: int = option(CHAINS, "chains per sampled posterior", at_least=1)
     split: str = option("test", "points to predict", choices=("test", "holdout"))
-    other_data: bool = option(False, "compare on data that the coreset was not made of")
+    other_data: bool = option(False, "allow data that the coreset was not made from")
 
 
 def configure(parser: Parser, words: list[str]) -> None:

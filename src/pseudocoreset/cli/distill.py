@@ -37,17 +37,17 @@ class MethodOptions(Options):
     )
     recipe: str = option(
         "best",
-        f"where settings that are not given come from: {', '.join(NAMES)}, or a YAML file; best "
+        f"settings for options that are not given: {', '.join(NAMES)}, or a YAML file; best "
         "falls back to tuned, and tuned to paper",
     )
-    experts: tuple[str, ...] = option((), "an expert store; one a network")
+    experts: tuple[str, ...] = option((), "folder of an expert store; give one for each network")
     learn_labels: bool | None = option(None, "the same as --labels learned")
 
 
 @dataclass(frozen=True)
 class _Options(Options):
-    out: str = option("", "folder of the run")
-    tensorboard: bool = option(False, "write TensorBoard's files into the folder too")
+    out: str = option("", "folder for the run")
+    tensorboard: bool = option(False, "also write TensorBoard files into the folder")
 
 
 def configure(parser: Parser, words: list[str]) -> None:
@@ -63,7 +63,7 @@ def add_shared(parser: Parser, words: list[str]) -> None:
     parser.add(NetOptions)
     parser.add(ResumeOptions)
     add_common(parser)
-    parser.add(DistillOptions, "options of the updates", default="the recipe's")
+    parser.add(DistillOptions, "options of distillation", default="the recipe's")
     name = chosen(words, "method", "fbpc")
     kind = method_class(name.value, source=name.source, trust_code="--trust-code" in words)
     parser.add(kind, f"options of the method {name.value}", default="the recipe's")

@@ -53,18 +53,18 @@ _Found = list[tuple[Evaluation, Evaluation | None]]
 class EvaluateOptions(Options):
     """What is scored, how often, on what."""
 
-    seeds: int = option(5, "posteriors to sample", at_least=1)
+    seeds: int = option(5, "number of posteriors to sample, each with its own seed", at_least=1)
     chains: int = option(1, "chains of each posterior", at_least=1)
     split: str = option("test", "points to score on", choices=("test", "holdout"))
     predictive_temperature: float | None = option(
         None,
-        "score the pooled samples at this predictive temperature, too; `pooled_temperature` in the "
-        "JSON of held-out points gives one",
+        "also score the pooled samples at this predictive temperature; take it from "
+        "`pooled_temperature` in the JSON of an evaluation on held-out points",
         above=0,
     )
-    other_data: bool = option(False, "score on data that the coreset was not made of")
+    other_data: bool = option(False, "allow data that the coreset was not made from")
     random: bool = option(
-        False, "also score random training points, as many as the coreset stores, for comparison"
+        False, "also score the same number of random training points, for comparison"
     )
 
 
@@ -77,7 +77,7 @@ def configure(parser: Parser, words: list[str]) -> None:
     )
     add_shared(parser, words)
     parser.add(ScaleOptions)
-    parser.add(ShiftOptions, "shifted data, scored by the same samples")
+    parser.add(ShiftOptions, "corrupted images and other data")
 
 
 def add_shared(parser: Parser, words: list[str]) -> None:

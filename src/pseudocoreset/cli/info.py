@@ -22,8 +22,10 @@ EMBEDDED = ("digits", "diabetes", "breast-cancer")
 
 @dataclass(frozen=True)
 class _Options(Options):
-    image_size: int | None = option(None, "resize a data set's images", at_least=1)
-    target: str | None = option(None, "column of a table to predict; default: the last")
+    image_size: int | None = option(
+        None, "resize the images of a data set to this many pixels per side", at_least=1
+    )
+    target: str | None = option(None, "table column to predict; default: the last")
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001

@@ -31,7 +31,7 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
-    parser.positional("posterior", "what `pseudocoreset sample` wrote")
+    parser.positional("posterior", "file written by `pseudocoreset sample`")
     parser.positional("inputs", "image files, folders, or .npz with `images`; a CSV file", "+")
     parser.add(NetOptions, default="the posterior's own")
     parser.add(JsonOptions)

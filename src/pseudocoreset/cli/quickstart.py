@@ -73,9 +73,9 @@ DEMOS = {
 @dataclass(frozen=True)
 class _Options(Options):
     out: str | None = option(
-        None, "folder of the results; default: quickstart, or quickstart-DATA for other data"
+        None, "folder for the results; default: quickstart, or quickstart-DATA"
     )
-    data: str = option("digits", "which embedded data", choices=DEMOS)
+    data: str = option("digits", "data that come with the package", choices=DEMOS)
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001

@@ -52,13 +52,13 @@ TABLE2_DATA = "cifar100"
 
 @dataclass(frozen=True)
 class _Options(Options):
-    list: bool = option(False, "say what is measured, and its time")
+    list: bool = option(False, "list what is measured and how long it took")
     out: str = option("results", "folder of the results")
     work: str | None = option(
-        None, "folder of experts and runs; default: reproduce-work beside the results"
+        None, "folder for experts and runs; default: reproduce-work beside the results"
     )
-    cells: str | None = option(None, "only these, such as fbpc/10,random/*; default: all")
-    keep_coresets: bool = option(False, "store all coresets, not FBPC's alone")
+    cells: str | None = option(None, "cells to measure, such as fbpc/10,random/*; default: all")
+    keep_coresets: bool = option(False, "store all coresets, not only those of FBPC")
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001

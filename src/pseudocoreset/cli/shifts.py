@@ -20,7 +20,7 @@ class ShiftOptions(Options):
 
     corruptions: str | None = option(
         None,
-        "score corrupted images, too: all (the 19 of CIFAR-10-C), paper (the paper's ten), or "
+        "also score corrupted images: all (the 19 of CIFAR-10-C), paper (the paper's ten), or "
         "names separated by commas, such as fog,snow",
     )
     severity: str = option("1-5", "severities of the corruptions, such as 3, 1,3,5 or 1-5")

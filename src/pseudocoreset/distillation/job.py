@@ -27,7 +27,7 @@ from pseudocoreset.recipes import Recipe, recipe_for
 class DistillOptions(Options):
     """The options of the loop, whatever the method."""
 
-    ipc: int = option(10, "images per class; points for regression", at_least=1)
+    ipc: int = option(10, "images per class; for regression, number of points", at_least=1)
     form: str = option(
         "pixels",
         "how images are stored: pixels, mosaic:F for F×F smaller ones, or chroma:F for twice as "
@@ -36,40 +36,45 @@ class DistillOptions(Options):
     )
     labels: str = option(
         "hard",
-        "targets: hard (fixed), learned, or experts (their mean prediction at the end)",
+        "labels: hard (fixed classes), learned, or experts (the experts' mean prediction at the "
+        "end)",
         choices=("hard", "learned", "experts"),
         search=Among(("hard", "learned")),
     )
     label_start: str = option(
         "classes",
-        "what learned labels are at first: classes (smoothed) or experts (their mean prediction)",
+        "start of learned labels: classes (smoothed), or experts (their mean prediction)",
         choices=("classes", "experts"),
         search=Among(("classes", "experts")),
     )
     label_temperature: float = option(
         1.0,
-        "make soft labels sharper at the end: p^(1/T), renormalised; below 1 is sharper",
+        "temperature T of soft labels at the end: p^(1/T), normalised; below 1 makes them sharper",
         above=0,
     )
-    steps: int = option(1000, "updates (N)", at_least=0, extendable=True)
+    steps: int = option(1000, "number of updates (N)", at_least=0, extendable=True)
     lr_images: float = option(
-        1000.0, "learning rate of the inputs, for a mean loss (α)", above=0, search=Around(32, 8)
+        1000.0,
+        "learning rate of the images or inputs, for a mean loss (α)",
+        above=0,
+        search=Around(32, 8),
     )
     optimizer: str = option(
         "sgd",
-        "rule of the updates: sgd, or adam, whose learning rates are far smaller",
+        "optimizer of the updates: sgd, or adam (which needs much smaller learning rates)",
         choices=("sgd", "adam"),
     )
-    momentum: float = option(0.5, "momentum of the updates", at_least=0, below=1)
+    momentum: float = option(0.5, "momentum (beta1 of Adam) of the updates", at_least=0, below=1)
     average: float = option(
         0.0,
-        "make the coreset the mean over about this share of the updates, the last ones; 0: the "
-        "last one",
+        "average the coreset over about this share of the last updates; 0: no average",
         at_least=0,
         at_most=1,
     )
     batch: int = option(
-        100, "coreset points a step and an update (B); bpc-w, unrolled: a step", at_least=1
+        100,
+        "coreset points per step and per update (B); for bpc-w and unrolled, per step",
+        at_least=1,
     )
     dsa: str | None = option(
         None, "augmentation: on, off, or kinds separated by commas; default: the experts' own"
@@ -79,7 +84,8 @@ class DistillOptions(Options):
     )
     init: str = option(
         "real",
-        "what the coreset is at first: real, noise, or the path of a coreset or a run to improve",
+        "start of the coreset: real (random training points), noise, or the path of a coreset or "
+        "run",
     )
     target_noise: float | None = option(
         None,
@@ -88,7 +94,7 @@ class DistillOptions(Options):
         above=0,
     )
     checkpoint_every: int = option(
-        25, "updates between two checkpoints", at_least=1, extendable=True
+        25, "number of updates between checkpoints", at_least=1, extendable=True
     )
 
 

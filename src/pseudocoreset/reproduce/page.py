@@ -285,5 +285,6 @@ def _command_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
     listed = "\n".join(lines)
     return [
         "### Commands\n",
-        f"These commands measure the cells again with the current code and settings:\n\n```sh\n{listed}\n```\n",
+        "These commands measure the cells again with the current code and "
+        f"settings:\n\n```sh\n{listed}\n```\n",
     ]

@@ -39,14 +39,16 @@ NOT_OF_A_RECIPE = ("ipc", "checkpoint_every")
 class TuneOptions(Options):
     """How long the search is, and what it is made with."""
 
-    trials: int = option(20, "settings to try, the recipe's among them", at_least=1)
-    seconds: float | None = option(None, "begin no trial after so many seconds", above=0)
-    seeds: int = option(1, "chains of a trial, whose mean NLL counts", at_least=1)
+    trials: int = option(
+        20, "number of trials; the first one uses the recipe's settings", at_least=1
+    )
+    seconds: float | None = option(None, "start no new trial after this many seconds", above=0)
+    seeds: int = option(1, "chains per trial; the score is their mean NLL", at_least=1)
     chain_epochs: int = option(
         1000, f"epochs of such a chain, a multiple of {SAMPLES}", at_least=SAMPLES
     )
-    num: int = option(10, "experts to train, where none are given", at_least=1)
-    epochs: int = option(20, "epochs each of them is trained for", at_least=1)
+    num: int = option(10, "experts to train if none are given", at_least=1)
+    epochs: int = option(20, "epochs per expert", at_least=1)
 
     def check(self) -> None:
         """A chain has as many samples, however long it is."""

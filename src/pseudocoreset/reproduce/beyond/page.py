@@ -19,8 +19,8 @@ from pseudocoreset.reproduce.page import COMMAND, MARK
 OWN = Scope(paper.DATA)
 _HOW = f"""\
 This page shows the best coresets for a given size. The size is the storage: all stored numbers,
-both pixels and label values. {{writer}} writes the page from the JSON files under `{{cells}}`, which
-also hold settings, seeds, versions, device and time.
+both pixels and label values. {{writer}} writes the page from the JSON files under `{{cells}}`,
+which also hold settings, seeds, versions, device and time.
 
 - One stored image can hold several smaller images, which are enlarged for the network (`--form`).
   The idea is from IDC (Kim et al. 2022, "Dataset condensation via efficient synthetic-data
@@ -46,14 +46,14 @@ also hold settings, seeds, versions, device and time.
 """
 _PUBLISHED = """\
 † quoted from memory, not checked against the paper. Protocols differ: VBPC is scored by its own
-closed form on a wider network, and some other methods choose the best checkpoint on the test images.
-The second group of methods stores something other than images, with the storage of this many images.
-"""
+closed form on a wider network, and some other methods choose the best checkpoint on the test
+images. The second group of methods stores something other than images, with the storage of this
+many images. """
 _COMMANDS = """\
 ## Commands
 
-The first command scores held-out images to find the temperatures, the second scores the test images.
-Run a command again to resume: measured cells are skipped. `--cells` chooses cells, such as
+The first command scores held-out images to find the temperatures, the second scores the test
+images. Run a command again to resume: measured cells are skipped. `--cells` chooses cells, such as
 `best/10,random/*`. `--num` and `--epochs` set the number and epochs of the experts.
 
 ```sh
