@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         close = get_close_matches(command, COMMANDS, 1)
         hint = f"; did you mean {close[0]}?" if close else "."
         shown = "".join(c if c.isprintable() else "?" for c in command)
-        print(f"pseudocoreset: no command is called {shown}{hint}", file=sys.stderr)
+        print(f"pseudocoreset: there is no command {shown}{hint}", file=sys.stderr)
         print("Run `pseudocoreset` for the list of commands.", file=sys.stderr)
         return 2
     from pseudocoreset.cli.run import run_command

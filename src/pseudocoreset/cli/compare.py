@@ -73,7 +73,9 @@ def run(arguments: Arguments) -> None:
     both = in_place_of_full(first, second, data, one_net(arguments))
     for name in ("chains", "protocol", "sampler", "weight", "seed"):
         if arguments.has(name) and all(isinstance(what, Posterior) for what in both):
-            raise UserError(f"`{name}` has no use where both are sampled already.", name)
+            raise UserError(
+                f"`{name}` has no effect here: both posteriors are already sampled.", name
+            )
     for what in both:  # refuse either before the work on the first
         points_to_score(what, data, own.split, other_data=own.other_data)
     a, b = (
@@ -132,7 +134,9 @@ def _warn_of_other_settings(a: Posterior, b: Posterior) -> None:
     ]
     if other:
         warnings.warn(
-            f"a and b were not sampled alike: {', '.join(other)}.", RuntimeWarning, stacklevel=2
+            f"a and b were not sampled in the same way: {', '.join(other)}.",
+            RuntimeWarning,
+            stacklevel=2,
         )
 
 

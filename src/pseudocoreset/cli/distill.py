@@ -75,7 +75,9 @@ def _of_another_method(name: str, method: str) -> str | None:
     if not owners:
         return None
     flag = f"--{name.replace('_', '-')}"
-    return f"{flag} is an option of {', '.join(owners)} and has no use in {method}: leave it out."
+    return (
+        f"{flag} is an option of {', '.join(owners)} and has no effect in {method}: leave it out."
+    )
 
 
 def method_of(arguments: Arguments) -> Method:
@@ -91,7 +93,9 @@ def options_of(arguments: Arguments) -> DistillOptions:
     if named.learn_labels is not None:
         labels = "learned" if named.learn_labels else "hard"
         if "labels" in options.given and options.labels != labels:
-            raise UserError("`learn_labels` and `labels` say different things.", "labels")
+            raise UserError(
+                "`learn_labels` and `labels` contradict each other: give one of them.", "labels"
+            )
         options = DistillOptions(**{**_given(options), "labels": labels})
     return options
 
@@ -135,8 +139,8 @@ def run(arguments: Arguments) -> None:
     if not common.quiet and job.method.makes_updates and shipped and job.recipe.data != data.name:
         found = f"{job.recipe.data} at {job.recipe.ipc} per class"
         print(
-            f"No recipe is for {data.name}: taking the one for {found}. `pseudocoreset tune` finds "
-            "one."
+            f"There is no recipe for {data.name}; using the one for {found}. `pseudocoreset "
+            "tune` can find a better one."
         )
     coreset = run_job(
         job,

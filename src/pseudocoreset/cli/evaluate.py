@@ -122,7 +122,10 @@ def run(arguments: Arguments) -> None:
         made_for = listed(mapping(contents[0]["coreset"].get("config")).get("nets"))
         if not arguments.has("net") and len(made_for) > 1:
             others = " ".join(f"--net {printable(net)}" for net in made_for)
-            print(f"It was made for {len(made_for)} networks; to score it on each: {others}")
+            print(
+                f"The coreset was made for {len(made_for)} networks. To score it on each, add: "
+                f"{others}"
+            )
     if json is not None:
         write_json(Path(json), contents[0] if len(contents) == 1 else contents)
     if folder is not None:
@@ -150,7 +153,10 @@ def _scored_posterior(
         "random",
     ):
         if arguments.has(name):
-            raise UserError(f"`{name}` has no use for a posterior, which is sampled already.", name)
+            raise UserError(
+                f"`{name}` has no effect on a posterior, which is already sampled: leave it out.",
+                name,
+            )
     nets = nets_of(arguments, data)
     posterior = Posterior.load(path, net=nets[0] if nets else None, trust_code=common.trust_code)
     return evaluate(
@@ -262,9 +268,9 @@ def _print(evaluation: Evaluation, random: Evaluation | None) -> None:
     if signs is not None:
         hats, worth = signs["r_hat"], signs["effective_size"]["median"]
         print(
-            f"{'R̂ of predictions':17} {hats['median']:.2f} in the median, above 1.1 for "
-            f"{hats['share_above_1.1']:.0%}; {signs['chains']} chains of {signs['draws']} draws "
-            f"are worth {worth:.0f}"
+            f"{'R̂ of predictions':17} {hats['median']:.2f} median, above 1.1 for "
+            f"{hats['share_above_1.1']:.0%} of them; {signs['chains']} chains of "
+            f"{signs['draws']} draws are worth {worth:.0f} independent ones"
         )
     if random is not None:
         print(f"{'random points':17} {random}")

@@ -61,7 +61,8 @@ def describe(what: str, image_size: int | None = None, target: str | None = None
     if what in EMBEDDED or ":" in what:
         return _data(load_data(what, image_size, target=target))
     raise UserError(
-        f"{what} is no expert store, run, coreset, posterior or data spec: give the path of one, "
+        f"{what} is not an expert store, run, coreset, posterior or data spec: give the path of "
+        "one, "
         "or a spec such as cifar10:DIR."
     )
 

@@ -50,8 +50,8 @@ def run(arguments: Arguments) -> None:
     )
     if "stats=batch" in posterior.net:
         warnings.warn(
-            f"{printable(posterior.net)} normalises by the statistics of the images that are given "
-            "together, so each prediction depends on the others: give many at once, or sample a "
+            f"{printable(posterior.net)} normalises with batch statistics, so each prediction "
+            "depends on the other images in the batch: give many images at once, or use a "
             "network with stats=kept.",
             RuntimeWarning,
             stacklevel=2,

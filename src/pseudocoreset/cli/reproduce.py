@@ -95,7 +95,7 @@ def run(arguments: Arguments) -> None:
     if not names:
         return
     if own.cells is not None and not source.data:
-        raise UserError("`cells` are measured: give `data` with them, or leave them out.", "cells")
+        raise UserError("`cells` needs `data`: give both, or neither.", "cells")
     cells = chosen_cells(names, settings.recipe, scope.data, own.cells)
     say = (lambda *_: None) if common.quiet else print
     refuse_unwritable(out)

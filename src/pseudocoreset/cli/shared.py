@@ -255,12 +255,13 @@ def _match(stores: list[ExpertStore], nets: list[str], data: Data) -> list[Exper
         spec = make_net(net, **data.shape).spec
         if spec not in by_net:
             there = ", ".join(f"{store.path} holds {spec}" for spec, store in by_net.items())
-            raise UserError(f"no `experts` are of {spec} ({there}).", "experts")
+            raise UserError(f"there are no `experts` for {spec} ({there}).", "experts")
         found.append(by_net[spec])
     over = [str(store.path) for store in stores if store not in found]
     if over:
         raise UserError(
-            f"no `net` is left for the experts in {', '.join(over)}: give each network once.", "net"
+            f"there is no `net` for the experts in {', '.join(over)}: give each network once.",
+            "net",
         )
     return found
 

@@ -44,7 +44,7 @@ def shifts_of(arguments: Arguments) -> dict[str, Any]:
     options = arguments.pick(ShiftOptions)
     for name in ("severity", "corruptions_dir"):
         if arguments.has(name) and options.corruptions is None:
-            raise UserError(f"`{name}` has no use without `corruptions`.", name)
+            raise UserError(f"`{name}` has no effect without `corruptions`.", name)
     return {
         "corruptions": options.corruptions,
         "severities": _severities(options.severity),

@@ -200,7 +200,7 @@ def evaluate(
     if isinstance(what, Posterior):
         if sampler != "tuned" or net is not None or weight is not None:
             raise UserError(
-                "a posterior is sampled already: leave `sampler`, `net` and `weight` out.",
+                "a posterior is already sampled: leave `sampler`, `net` and `weight` out.",
                 "sampler",
             )
         posteriors = [what]

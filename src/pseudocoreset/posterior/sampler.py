@@ -50,8 +50,8 @@ class Sampler(Options):
         """Refuse values that do not fit each other."""
         if self.epochs % self.every:
             raise UserError(
-                f"`every` {self.every} does not divide `epochs` {self.epochs}: the last epochs "
-                "would give no sample.",
+                f"`every` {self.every} does not divide `epochs` {self.epochs}: give a divisor, "
+                "so that the last epoch gives a sample.",
                 "every",
             )
 

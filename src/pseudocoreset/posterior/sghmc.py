@@ -41,7 +41,7 @@ class SGHMC(Sampler):
         """Refuse values that do not fit each other."""
         super().check()
         if self.first and self.schedule == "cosine":
-            raise UserError("`first` does not go with the `schedule` cosine.", "first")
+            raise UserError("`first` can't be used with the `schedule` cosine.", "first")
 
     @property
     def keeps_first(self) -> bool:

@@ -284,7 +284,7 @@ def _distilled(
     except OtherRunError as error:
         raise UserError(
             f"{error.found}: delete that folder, which `work` kept for {cell.name}, or give the "
-            "options it was begun with.",
+            "options it was started with.",
             "work",
         ) from None
     return coreset.rounded("half")

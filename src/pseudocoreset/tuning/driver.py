@@ -220,8 +220,8 @@ class _Search:
             for trial in trials:
                 if not self._space.has(trial.settings):
                     raise UserError(
-                        f"{out / 'trials.json'} has a trial {trial.number} of other settings than "
-                        "are searched: begin another `out`.",
+                        f"{out / 'trials.json'} has a trial {trial.number} with settings that "
+                        "are not searched here: give another `out`.",
                         "out",
                     )
             left = len(trials.all()) < self._how.trials or trials.in_state(RUNNING)

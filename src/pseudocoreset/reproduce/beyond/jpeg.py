@@ -54,7 +54,7 @@ def compressed_images(
         taken += needed
         rounds.append([_decoded(file) for file in files])
     if not rounds:
-        raise UserError(f"no JPEG image a class of {data.name} fits into {budget} bytes.", "data")
+        raise UserError(f"no JPEG image per class of {data.name} fits into {budget} bytes.", "data")
     images = torch.stack([torch.stack(column) for column in zip(*rounds, strict=True)])
     return Compressed(images.flatten(0, 1), len(rounds), taken)
 

@@ -106,7 +106,7 @@ def _stage(
     except OtherRunError as error:
         raise UserError(
             f"{error.found}: delete that folder, which `work` kept, or give the options it was "
-            "begun with.",
+            "started with.",
             "work",
         ) from None
 
