@@ -99,7 +99,7 @@ def test_predict_warns_of_batch_statistics(folder, tmp_path, capsys):
     short = ["--epochs", "10", "--every", "10", "--quiet"]
     run("sample", coreset, "--net", "convnet:width=8,norm=batch", "--out", posterior, *short)
     run("predict", posterior, tmp_path / "some.npz")
-    assert "each prediction depends on the others" in capsys.readouterr().err
+    assert "each prediction depends on the other images" in capsys.readouterr().err
     run("predict", folder / "posterior.safetensors", tmp_path / "some.npz")
     assert capsys.readouterr().err == ""
 
@@ -294,7 +294,7 @@ def test_input_files_are_not_overwritten(command, option, tmp_path, monkeypatch,
     Path("it").write_text("precious")
     run(*command, option, tmp_path / "it", code=2)
     assert Path("it").read_text() == "precious"
-    assert "would be lost" in capsys.readouterr().err
+    assert "would be overwritten" in capsys.readouterr().err
 
 
 def test_evaluate_checks_all_networks_first(folder, monkeypatch, capsys):

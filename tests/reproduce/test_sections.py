@@ -213,7 +213,7 @@ def test_damaged_parts_of_a_cell_are_refused_by_its_path(tmp_path, damage):
     assert read_measured(path, measured.cell) == measured
     damage(measured.content)
     write_measured(path, measured)
-    with pytest.raises(UserError, match="delete it to have it measured again") as error:
+    with pytest.raises(UserError, match="delete it to measure it again") as error:
         read_measured(path, measured.cell)
     assert str(path) in str(error.value)
 
