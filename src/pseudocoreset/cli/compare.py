@@ -51,8 +51,9 @@ def configure(parser: Parser, words: list[str]) -> None:
     """The command's options."""
     parser.positional(
         "a",
-        "a posterior, a coreset, the folder of a run, or full for all training points; what is no "
-        "posterior is sampled, a with --seed and b with the next",
+        "a posterior, a coreset, the folder of a run, or full for all training points; anything "
+        "but "
+        "a posterior is sampled first, a with --seed and b with the next seed",
     )
     parser.positional("b", "the same; kl is KL[a ‖ b]")
     parser.add(DataOptions)

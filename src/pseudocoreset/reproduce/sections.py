@@ -251,7 +251,14 @@ def protocol_table(found: Found, scope: Scope) -> TextTable:
         for name, measured in readings.items():
             scores = [shown(measured.score(each)) for each in ("accuracy", "nll", "nll_kim")]
             lines.append((str(ipc), name, *scores, _met(measured, theirs)))
-    header = ("ipc", "protocol", "accuracy %", "NLL", "NLL of Kim et al.", "beside the paper's")
+    header = (
+        "ipc",
+        "protocol",
+        "accuracy %",
+        "NLL",
+        "NLL of Kim et al.",
+        "compared with the paper",
+    )
     return TextTable(header, [lines])
 
 
