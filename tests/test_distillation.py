@@ -472,7 +472,7 @@ def test_soft_labels_are_made_sharper_at_the_end(data, store):
 
 
 def test_best_falls_back_to_tuned_where_its_form_does_not_fit(data, store):
-    """`data` take CIFAR-10's recipes, whose best form at 1 a class has 16 images in one."""
+    """`data` take CIFAR-10's recipes, whose best form at 1 per class has 16 images in one."""
     method = method_class("fbpc-isotropic")()
     fits = resolve(data, [store], method, DistillOptions(ipc=1), "best")
     assert (fits.recipe.section, str(fits.form)) == ("best", "mosaic:4")

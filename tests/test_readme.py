@@ -19,6 +19,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+def without_numbers(text: str) -> str:
+    return re.sub(r"[\d.]+", "0", text)
+
+
 def test_ci_runs_the_test_command_word_for_word():
     (command,) = [block.strip() for block in blocks("sh") if "pytest" in block]
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
@@ -40,6 +44,8 @@ def test_example_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     found = re.search(r"accuracy ([\d.]+), nll [\d.]+, ece [\d.]+", done.stdout)
     assert float(found[1]) > 0.5
+    (printed,) = blocks("text")
+    assert without_numbers(done.stdout) == without_numbers(printed)
     assert (tmp_path / "digits.safetensors").exists()
 
 

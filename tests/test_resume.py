@@ -141,7 +141,7 @@ def test_search_of_another_version_goes_on_only_with_a_word(tmp_path, elsewhere)
 def test_device_counts_by_its_kind_and_a_build_is_no_version():
     made = {"device": "NVIDIA H200", "versions": other(torch=f"{torch.__version__}+cu999")}
     refuse_other({**made, "versions": versions()}, CUDA, "it")
-    with pytest.raises(pc.UserError, match="it was begun with device NVIDIA H200, not cpu"):
+    with pytest.raises(pc.UserError, match="it was started with device NVIDIA H200, not cpu"):
         refuse_other(made, CPU, "it")
     with pytest.raises(pc.UserError, match="device cpu, not cuda"):
         refuse_other({**made, "device": "cpu"}, CUDA, "it")

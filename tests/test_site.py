@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import pseudocoreset as pc
+from browser import CHROMIUM, browse
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -54,12 +55,23 @@ def wine(path: Path) -> None:
 
 def test_site_builds_strictly(tmp_path):
     run(ROOT, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site"))
-    assert "From Python" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
-    assert (tmp_path / "site" / "results" / "pictures" / "cifar10-fbpc-ipc10.png").exists()
+    site = tmp_path / "site"
+    assert "From Python" in (site / "index.html").read_text(encoding="utf-8")
+    assert (site / "results" / "pictures" / "cifar10-fbpc-ipc10.png").exists()
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: the pages are not opened")
+    pages = [path.relative_to(site).as_posix() for path in site.rglob("index.html")]
+    seen = browse(site, [(page, 390, "") for page in sorted(pages)])
+    assert seen.console == []
+    assert len(seen.pages) == len(pages)
+    for page in seen.pages:
+        assert (page["too_wide"], page["broken"]) == (0, []), page
 
 
 def test_reference_has_every_public_name():
-    listed = re.findall(r"^::: pseudocoreset\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^::: pseudocoreset\.(?:\w+\.)*(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE
+    )
     gone = {"__version__", "sample_posterior"}
     assert sorted(listed) == sorted(set(pc.__all__) - gone)
 
@@ -83,6 +95,9 @@ def test_tutorial_on_the_command_line_runs(tmp_path):
 def test_errors_of_the_faq_are_those_that_are_raised(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     image_folder(tmp_path / "photos")
+    image_folder(tmp_path / "pets", sides=(16, 16))
+    for path in sorted((tmp_path / "pets" / "dog").iterdir())[1:]:
+        path.unlink()
     (tmp_path / "gaps.csv").write_text("acid,sugar,kind\n1,2,red\n3,,white\n4,5,red\n")
     digits = pc.load_data("digits")
     names = {"pc": pc, "data": digits}

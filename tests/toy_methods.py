@@ -35,7 +35,7 @@ class Quadratic(Method):
 
 
 class TellsTensors(Quadratic):
-    """What is worth a line is no number."""
+    """What is worth a line is not a number."""
 
     def gradient(self, coreset, state, rng):
         estimate = super().gradient(coreset, state, rng)

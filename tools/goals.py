@@ -46,14 +46,14 @@ def goals_table(found: Found, scope: Scope) -> TextTable | None:
                 for part in (_scores(measured), reached(measured, accuracy, nll))
             ]
             named = f", recipe `{cell.recipe}`" if cell.recipe else ""
-            rows.append((f"{TITLES[method]}, {ipc} a class{named}", asked, *both))
+            rows.append((f"{TITLES[method]}, {ipc} per class{named}", asked, *both))
     for ipc in SIZES:
         cells = compared("tuned", ipc, scope.data)
         words = ("met", "missed") if ipc in ORDERED else ("so", "not so")
         both = [part for one in (found, scored) for part in _order(cells, one, words)]
         order = " < ".join(TITLES[method] for method in paper.ORDER)
         asked = order if ipc in ORDERED else f"none (the paper's: {order})"
-        name = f"order of the methods, {ipc} a class, recipe `tuned`"
+        name = f"order of the methods, {ipc} per class, recipe `tuned`"
         rows.append((name + _shortened(cells, found, scope.data), asked, *both))
     scores = "accuracy % / NLL / NLL of Kim et al."
     header = (
@@ -61,7 +61,7 @@ def goals_table(found: Found, scope: Scope) -> TextTable | None:
         "goal: accuracy % / NLL",
         f"ours: {scores}",
         "",
-        f"by the paper's protocol: {scores}",
+        f"with the paper's protocol: {scores}",
         "",
     )
     return TextTable(header, [rows])

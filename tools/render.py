@@ -17,6 +17,7 @@ from pseudocoreset.engine.files import write_text
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.page import beyond_page, beyond_scopes
 from pseudocoreset.reproduce.beyond.pictures import draw_beyond
+from pseudocoreset.reproduce.beyond.published import PUBLISHED
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.beyond.tables import pair
 from pseudocoreset.reproduce.cells import BEYOND, SIZES, TITLES, Cell, Scope, cell_with
@@ -26,7 +27,7 @@ from pseudocoreset.reproduce.page import latex_tables, picture_title, results_pa
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
 from pseudocoreset.reproduce.regression.measure import regression_table
 from pseudocoreset.reproduce.stored import measured_cells
-from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
+from pseudocoreset.reproduce.tables import UNKNOWN, Found, by_paper, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
 from rest_goals import rest_goals_table
 from scaling_page import scaling_tables
@@ -83,16 +84,17 @@ def repository_page(results: Path, page: Path) -> str:
     return results_page(results, page, writer=COMMAND, opening=summary, goals=goals)
 
 
-README_METHODS = ("random", "bpc-fkl", "fbpc-isotropic", "fbpc")
+README_METHODS = ("random", "bpc-fkl", "fbpc")
 
 
 def readme_table(out: Path) -> str:
     """Table 1 of CIFAR-10 in short, and a picture."""
     scope = Scope(paper.DATA)
     found = measured_cells(out, scope, "table1")
+    more = [paper_protocol(found, scope), vbpc(), *best_rows(out)]
     text = (
-        "CIFAR-10, ConvNet, by images per class: accuracy % / NLL, and the paper's in brackets.\n\n"
-        f"{headline(found, scope, best_rows(out)).markdown()}"
+        "CIFAR-10, ConvNet: accuracy % / NLL by images per class (the paper's in brackets).\n\n"
+        f"{headline(found, scope, more).markdown()}"
     )
     picture = picture_path(out, scope, 10)
     if picture.exists():
@@ -112,6 +114,20 @@ def headline(found: Found, scope: Scope, more: Sequence[tuple[str, ...]] = ()) -
             row.append(_short(next((c for c in cells if c in found), cells[1]), found, scope))
         rows.append(tuple(row))
     return TextTable(("", *map(str, SIZES)), [[*rows, *more]])
+
+
+def paper_protocol(found: Found, scope: Scope) -> tuple[str, ...]:
+    """FBPC with the paper's protocol, with the recipe of the headline."""
+    cells = [cell_with("table1", "fbpc", ipc, "tuned", scope.data) for ipc in SIZES]
+    of_paper = by_paper(found)
+    return ("FBPC, protocol `paper`", *(_short(cell, of_paper, scope) for cell in cells))
+
+
+def vbpc() -> tuple[str, ...]:
+    """The published figures of VBPC."""
+    (row,) = (each for each in PUBLISHED if each.name.startswith("VBPC"))
+    figures = (row.at(ipc) for ipc in SIZES)
+    return (row.title, *(f"{accuracy:.1f} / {nll:.2f}" for accuracy, nll in figures))
 
 
 def best_rows(out: Path) -> list[tuple[str, ...]]:

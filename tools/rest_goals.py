@@ -48,7 +48,7 @@ def goals_of(data: str) -> list[Goal]:
     """The goals for cells of accuracy and NLL."""
     if data in FBPC:
         fbpc = [
-            Goal(f"FBPC, {ipc} a class", cell_with(TABLE2, "fbpc", ipc, "tuned", data), *wanted)
+            Goal(f"FBPC, {ipc} per class", cell_with(TABLE2, "fbpc", ipc, "tuned", data), *wanted)
             for ipc, wanted in FBPC[data].items()
         ]
         best = [

@@ -15,21 +15,21 @@ Row = dict[str, Any]
 _WORDS = """\
 ## The search, on held-out images
 
-Settings were tried one at a time by `benchmarks/climb_recipe.py` on CIFAR-10, with 12 to 20 experts
-of 30 epochs on 45,000 training images. Scores are on the other 5,000, of two chains, accuracy % /
-NLL; `vbpc` is scored by its last layer. These images chose the settings too, so the figures flatter
-a little, and each try is one coreset. All tries are in `{file}`. Searches ran side by side on one
-H200, so that a run alone takes less time than is said here.
+`benchmarks/climb_recipe.py` tried one setting at a time on CIFAR-10, with 12 to 20 experts of 30
+epochs on 45,000 training images. Scores are accuracy % / NLL of two chains on the other 5,000
+images; `vbpc` is scored by its last layer. The same images chose the settings, so the scores are
+slightly too good. Each try is one coreset. Searches ran at the same time on one H200, so a single
+run takes less time than shown here. All tries are in `{file}`.
 
 The longest runs:
 
 {longest}
-What single changes did after a few hundred updates, where they moved the NLL of a chain by
-{telling} or more. A change that lowered it was kept, and the next one was tried on top of it.
-Two ideas only made things worse and are no options any more: `solutions`, several shared MAP
-solutions in turn, and `data_steps`, in which the coreset's MAP solution after a few steps on real
-data took the place of an expert (it lost 7 to 38 points). Starting from the middles of clusters
-instead of random images (`init` clusters) made no difference beyond noise.
+The next table shows the effect of single changes after a few hundred updates, where the NLL of a
+chain changed by {telling} or more. A change that lowered the NLL was kept for the following tries.
+Two ideas made results worse and were removed: `solutions` (several shared MAP solutions in turn)
+and `data_steps` (the coreset's MAP solution, after a few steps on real data, replaced an expert; it
+lost 7 to 38 points). Starting from cluster centres instead of random images (`init` clusters) made
+no difference beyond noise.
 
 {changes}
 """
@@ -50,7 +50,7 @@ def search_section(results: Path, page: Path) -> str:
 
 
 def longest_table(searches: list[Row]) -> TextTable:
-    """Runs of many updates, by stored images a class."""
+    """Runs of many updates, by stored images per class."""
     rows = [row for search in searches for row in search["rows"] if _is_long(row)]
     rows.sort(key=lambda row: (row["settings"]["ipc"], row["settings"]["steps"]))
     lines = []

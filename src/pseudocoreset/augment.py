@@ -68,8 +68,8 @@ class Augmentation:
         for kind in kinds:
             if kind not in KINDS:
                 raise UserError(
-                    f"`dsa` {printable(option)}: {printable(kind)} is no kind of augmentation; "
-                    f"give on, off, or some of {','.join(KINDS)}.",
+                    f"`dsa` {printable(option)}: {printable(kind)} is not a kind of "
+                    f"augmentation; give on, off, or some of {','.join(KINDS)}.",
                     "dsa",
                 )
         # In one order and each once: a kind given twice would change nothing half of the time.

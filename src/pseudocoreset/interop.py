@@ -59,7 +59,8 @@ def read_coreset(
         raise UserError(f"{path} does not exist: give the path of a coreset.")
     else:
         raise UserError(
-            f"{path} is no coreset: give a .safetensors file, an .npz with images and labels, or "
+            f"{path} is not a coreset: give a .safetensors file, an .npz with images and labels, "
+            "or "
             f"a folder with {IMAGES} and {LABELS}."
         )
     _check(path, images, labels, data)
@@ -149,7 +150,7 @@ def import_replay_buffers(
     """
     files = [path] if path.is_file() else sorted(path.glob("replay_buffer_*.pt"))
     if not files:
-        raise UserError(f"{path} holds no replay_buffer_*.pt: give the folder that does.")
+        raise UserError(f"{path} holds no replay_buffer_*.pt: give a folder that holds them.")
     network = make_net(net, **data.shape)
     store, number = None, 0
     for file in files:  # one at a time: each may hold gigabytes

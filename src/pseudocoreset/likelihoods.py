@@ -269,7 +269,9 @@ class Likelihood(ABC):
             ):
                 return Gaussian(targets, noise)
         kind = fields.get("kind") if isinstance(fields, Mapping) else fields
-        raise UserError(f"A likelihood of kind {printable(kind)}, or its fields, are not known.")
+        raise UserError(
+            f"A likelihood of kind {printable(kind)}, or one of its fields, is not known."
+        )
 
 
 @dataclass(frozen=True)

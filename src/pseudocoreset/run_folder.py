@@ -26,6 +26,7 @@ from pseudocoreset.engine.versions import made_on, refuse_other
 from pseudocoreset.errors import UserError
 
 CHECKPOINT = "a checkpoint"
+START = "start.safetensors"
 MOST_VALUES = 100_000
 """More values than these no configuration has; YAML can name a few so often that they are more."""
 LOUD_SHARE = 0.01
@@ -73,8 +74,8 @@ class RunFolder:
         with lock_file(self.path / ".lock") as lock, locked(lock, 0, wait=False) as mine:
             if not mine:
                 raise UserError(
-                    f"another process is at work in {self.path}: wait for it to end, or work in "
-                    "another folder."
+                    f"another process is using {self.path}: wait until it ends, or give another "
+                    "folder."
                 )
             self._begin()
             yield
@@ -89,14 +90,14 @@ class RunFolder:
                     continue
                 if name == "experts":  # their digests would tell nobody anything
                     raise OtherRunError(
-                        f"{path} holds a run with other experts: other ones were given, or more "
-                        "have been trained since",
-                        "give another `out`, or the experts it was begun with",
+                        f"{path} holds a run with other experts (perhaps more experts have been "
+                        "trained since)",
+                        "give another `out`, or the experts it was started with",
                     )
                 raise OtherRunError(
                     f"{path} holds a run with {printable(name)} {printable(there.get(name))}, not "
                     f"{config.get(name)}",
-                    "give another `out`, or the settings it was begun with",
+                    "give another `out`, or the settings it was started with",
                 )
             done = self._done()
             self._refuse_fewer(config, done)
@@ -124,6 +125,11 @@ class RunFolder:
     def coreset_path(self) -> Path:
         """Where the coreset is."""
         return self.path / "coreset.safetensors"
+
+    @property
+    def start_path(self) -> Path:
+        """Where the points are that the first update began with, a byte for each number."""
+        return self.path / START
 
     @property
     def _metrics_path(self) -> Path:
@@ -159,7 +165,7 @@ class RunFolder:
             check_shape(found, [{"after_update": int}])
         except ValueError as error:
             raise UserError(
-                f"{path} can't be read ({printable(error)}): begin another run."
+                f"{path} can't be read ({printable(error)}): start another run."
             ) from None
         return list(found)
 
@@ -217,7 +223,7 @@ def read_config(path: Path) -> dict[str, Any]:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"{path} is no run folder (it has no config.yaml): give the `out` of a "
+            f"{path} is not a run folder (it has no config.yaml): give the `out` of "
             "`pseudocoreset distill`."
         ) from None
     except PermissionError:
@@ -225,7 +231,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except Exception:  # a value that is not what its tag says can raise nearly anything
         config = None
     if not isinstance(config, dict) or not is_plain(config):
-        raise UserError(f"{file} can't be read as a run's configuration: begin another run.")
+        raise UserError(f"{file} can't be read as a run's configuration: start another run.")
     return with_names_of_today(config)
 
 
@@ -285,7 +291,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     except PermissionError:
         raise
     except OSError:
-        raise UserError(f"{file} can't be read: begin another run.") from None
+        raise UserError(f"{file} can't be read: start another run.") from None
     rows = {}
     for line in text.splitlines():
         try:

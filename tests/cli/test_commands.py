@@ -2,10 +2,14 @@
 
 import csv
 import json
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +18,10 @@ import torch
 import yaml
 from PIL import Image
 
-from pseudocoreset import Pseudocoreset
+from pseudocoreset import Pseudocoreset, load_data
 from pseudocoreset.cli import COMMANDS, main
 from pseudocoreset.engine.progress import SILENT
+from pseudocoreset.report import read_run
 from pseudocoreset.report.tensorboard import Curves
 
 NET = "convnet:width=8"
@@ -94,7 +99,7 @@ def test_predict_warns_of_batch_statistics(folder, tmp_path, capsys):
     short = ["--epochs", "10", "--every", "10", "--quiet"]
     run("sample", coreset, "--net", "convnet:width=8,norm=batch", "--out", posterior, *short)
     run("predict", posterior, tmp_path / "some.npz")
-    assert "each prediction depends on the others" in capsys.readouterr().err
+    assert "each prediction depends on the other images" in capsys.readouterr().err
     run("predict", folder / "posterior.safetensors", tmp_path / "some.npz")
     assert capsys.readouterr().err == ""
 
@@ -139,6 +144,31 @@ def test_report_writes_the_page_again(folder, capsys):
     run("report", folder / "run")
     assert str(page) in capsys.readouterr().out
     assert page.exists()
+
+
+def test_page_of_a_run_shows_start_and_test_images_and_what_to_type(folder, tmp_path, monkeypatch):
+    place = shutil.copytree(folder / "run", tmp_path / "my run")
+    short = ["--epochs", "20", "--every", "10", "--quiet"]
+    scores = tmp_path / "scores.json"
+    run("evaluate", place, "--data", "digits", "--seeds", 1, "--random", "--json", scores, *short)
+    found, data = read_run(place), load_data("digits")
+    start = Pseudocoreset.load(place / "start.safetensors")
+    real = data.train.inputs.flatten(1).tolist()
+    assert all(row in real for row in data.scaling.invert(start.inputs).flatten(1).tolist())
+    assert found.images
+    for index, image in found.images.items():
+        assert np.array_equal(image, data.test.inputs[index].numpy())
+    random = json.loads(scores.read_text())["random"]
+    assert random["coreset"]["method"] == "random"
+    assert random["coreset"]["images"] == 20
+    assert random["protocol"]["epochs"] == 20
+    page = (place / "report.html").read_text()
+    assert "Random images, 2 images per class" in page
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save("my-image.png")
+    for line in re.findall(r"<pre><code>(.*?)</code>", page):
+        words = shlex.split(unescape(line))[1:]
+        run(*words, *(["--epochs", 2, "--every", 1] if words[0] == "sample" else []), "--quiet")
 
 
 def test_distill_takes_several_networks(folder, tmp_path, capsys):
@@ -264,7 +294,7 @@ def test_input_files_are_not_overwritten(command, option, tmp_path, monkeypatch,
     Path("it").write_text("precious")
     run(*command, option, tmp_path / "it", code=2)
     assert Path("it").read_text() == "precious"
-    assert "would be lost" in capsys.readouterr().err
+    assert "would be overwritten" in capsys.readouterr().err
 
 
 def test_evaluate_checks_all_networks_first(folder, monkeypatch, capsys):

@@ -142,7 +142,7 @@ def test_evaluate_checks_that_scores_can_be_stored(tmp_path, monkeypatch, capsys
     monkeypatch.setattr("pseudocoreset.cli.evaluate.evaluate", pytest.fail)
     monkeypatch.setattr(files.os, "access", lambda path, _: Path(path) != run)
     assert main(["evaluate", str(run / "coreset.safetensors"), "--data", "digits"]) == 2
-    assert "run can't be written to" in capsys.readouterr().err
+    assert "run can't be written" in capsys.readouterr().err
 
 
 def test_metrics_end_before_damaged_bytes(tmp_path):
@@ -153,7 +153,7 @@ def test_metrics_end_before_damaged_bytes(tmp_path):
 def test_places_that_cannot_be_written_are_refused(tmp_path):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file" / "x.json", tmp_path):
-        with pytest.raises(UserError, match=r"can't be written .*: give another place"):
+        with pytest.raises(UserError, match=r"can't be written .*: give another path"):
             write_json(place, {})
 
 

@@ -148,7 +148,7 @@ BAD = {  # what is to blame, what the sentence names, the arguments
     "NaN in test": ("X_test", "[5, 1]", (NUMBERS, LABELS, with_value(np.nan), LABELS)),
     "too few test targets": ("y_test", "39", (NUMBERS, LABELS, NUMBERS, LABELS[:-1])),
     "unknown test class": ("y_test", "'3'", (NUMBERS, LABELS, NUMBERS, LABELS + 1)),
-    "other number of targets": ("y_test", "", (NUMBERS, NUMBERS, NUMBERS, NUMBERS[:, 1:])),
+    "different number of targets": ("y_test", "", (NUMBERS, NUMBERS, NUMBERS, NUMBERS[:, 1:])),
 }
 
 

@@ -626,7 +626,7 @@ def test_store_that_was_begun_anew_since_is_not_trained_into(tmp_path: Path) -> 
 def test_index_that_was_lost_does_not_mix_stores(tmp_path: Path) -> None:
     store = train(tmp_path)
     (tmp_path / "index.json").unlink()
-    with pytest.raises(UserError, match="is no expert store"):
+    with pytest.raises(UserError, match="is not an expert store"):
         ExpertStore.open(tmp_path)
     assert refused(tmp_path, replace(FEW, lr=0.2)) == "out"
     store = train(tmp_path)
@@ -648,7 +648,7 @@ def test_places_without_a_store_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "odd" / "index.json").mkdir(parents=True)
     for place in ("", "nowhere", "file"):
-        with pytest.raises(UserError, match="is no expert store"):
+        with pytest.raises(UserError, match="is not an expert store"):
             ExpertStore.open(tmp_path / place)
     with pytest.raises(UserError, match="can't be read"):
         ExpertStore.open(tmp_path / "odd")

@@ -150,6 +150,6 @@ def test_two_processes_at_one_job(tmp_path, name):
     ]
     for process in several:
         told, _ = process.communicate()
-        assert process.returncode == 0 or "another process is at work" in told, told
+        assert process.returncode == 0 or "another process is using" in told, told
     finish(job, places[1])
     assert not differences(left(places[1]), left(places[0]))

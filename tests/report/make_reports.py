@@ -19,9 +19,10 @@ def make_coreset(
     size: int = 8,
     channels: int = 1,
     form: Form | None = None,
+    seed: int = 0,
 ) -> Pseudocoreset:
     images = torch.randn(
-        len(names) * ipc, channels, size, size, generator=torch.Generator().manual_seed(0)
+        len(names) * ipc, channels, size, size, generator=torch.Generator().manual_seed(seed)
     )
     return Pseudocoreset(
         images,
@@ -127,6 +128,16 @@ def make_pooled(classes: int = 3) -> dict[str, Any]:
         "class_accuracy": [9 / (8 + classes)] * classes,
         "confusion": rows,
     }
+
+
+def make_examples(regression: bool = False) -> dict[str, Any]:
+    """Test points that an evaluation names."""
+    if regression:
+        rows = [{"index": n, "target": [9.0 * n], "mean": [50.0], "std": [7.0]} for n in range(3)]
+        return {"worst": rows[:1], "fitted": rows}
+    shares = {"predicted": [0, 2, 1], "probabilities": [0.75, 0.2, 0.05], "entropy": 0.6}
+    rows = [{"index": n, "truth": 1, "truth_probability": 0.05, **shares} for n in range(3)]
+    return {"uncertain": rows[:2], "wrong": rows[2:]}
 
 
 def make_regression() -> dict[str, Any]:

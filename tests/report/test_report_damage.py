@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,13 +16,16 @@ from make_reports import (
     make_convergence,
     make_coreset,
     make_evaluation,
+    make_examples,
     make_metrics,
     make_pooled,
 )
 
+from pseudocoreset.engine.files import write_tensors
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
-from pseudocoreset.report import print_scores, read_run, write_report
+from pseudocoreset.report import keep_data_options, print_scores, read_run, write_report
+from pseudocoreset.report.kept import KIND
 
 CONFIG = {
     "method": "fbpc",
@@ -94,8 +98,13 @@ def make_folder(folder: Path) -> dict[str, Any]:
     """A run folder with everything in it; its scores."""
     coreset = make_coreset(ipc=1)
     coreset.save(folder / "coreset.safetensors")
-    evaluation = {**make_evaluation(), "pooled": make_pooled()}
+    coreset.save(folder / "start.safetensors", precision="byte")
+    evaluation = {**make_evaluation(), "pooled": make_pooled(), "examples": make_examples()}
     evaluation["coreset"]["fingerprint"] = coreset.fingerprint
+    tensors = {"index": torch.arange(3), "inputs": torch.zeros(3, 1, 8, 8, dtype=torch.uint8)}
+    metadata = {"kind": KIND, "coreset": coreset.fingerprint}
+    write_tensors(folder / "examples.safetensors", tensors, metadata)
+    keep_data_options(folder, {"data": "folder:my pets", "image_size": 8, "task": None})
     (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     (folder / "evaluation.json").write_text(json.dumps(evaluation))
     write_metrics(folder, make_metrics())
@@ -127,7 +136,14 @@ def test_report_on_a_whole_folder_has_everything(tmp_path):
     make_folder(tmp_path)
     assert report_on(tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for text in ("Calibration", "Making the coreset", "taken for", "All scores", "convnet"):
+    for text in (
+        "Calibration",
+        "Distillation",
+        "Confusion",
+        "All scores",
+        "convnet",
+        "Most uncertain",
+    ):
         assert text in page
 
 
@@ -141,6 +157,8 @@ def test_report_on_a_whole_folder_has_everything(tmp_path):
             **make_evaluation(),
             "pooled": make_pooled(),
             "convergence": make_convergence(),
+            "examples": make_examples(),
+            "random": make_evaluation(),
             "coreset": {"fingerprint": "x"},
         }
     ),
@@ -185,7 +203,7 @@ def test_report_on_damaged_metrics_is_a_page_or_a_sentence(rows, noise):
         assert report_on(folder)
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "evaluation.json", "metrics.jsonl"])
+@pytest.mark.parametrize("name", ["config.yaml", "evaluation.json", "metrics.jsonl", "data.json"])
 @TIMES
 @given(content=st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)))
 def test_report_on_files_of_anything_is_a_page_or_a_sentence(name, content):
@@ -225,7 +243,7 @@ def test_report_on_a_strange_configuration_is_a_page_or_a_sentence(tmp_path, tex
     report_on(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["evaluation.json", "metrics.jsonl", "config.yaml"])
+@pytest.mark.parametrize("name", ["evaluation.json", "metrics.jsonl", "config.yaml", "data.json"])
 def test_report_on_a_folder_in_a_files_place_is_refused(tmp_path, name):
     make_folder(tmp_path)
     (tmp_path / name).unlink()

@@ -1,15 +1,22 @@
+import io
 import json
 import re
+import shlex
+from base64 import b64decode
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy
 import pytest
+import torch
 import yaml
 from make_reports import (
     make_convergence,
     make_coreset,
     make_evaluation,
+    make_examples,
     make_metrics,
     make_pooled,
     make_regression,
@@ -20,10 +27,13 @@ from PIL import Image
 
 from pseudocoreset.errors import UserError
 from pseudocoreset.forms import Mosaic
+from pseudocoreset.report import downloads as downloads_module
 from pseudocoreset.report import page as page_module
 from pseudocoreset.report import read_run, write_report
+from pseudocoreset.report.points import tiles
 from pseudocoreset.report.protocol_words import protocol_sentence
 
+LOADS = ("data:image/png;base64,", "data:application/", "data:text/csv;base64,", "#")
 VOID = {"meta", "img", "br", "link", "source", "input"}
 
 
@@ -34,14 +44,16 @@ class Wellformed(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.loads: list[str] = []
-        self.without_alt = 0
+        self.scripts = 0
 
     def handle_starttag(self, tag, attrs):
         if tag not in VOID:
             self.open.append(tag)
         named = dict(attrs)
         self.loads += [named[key] for key in ("src", "srcset", "href") if key in named]
-        assert tag not in ("script", "link", "iframe", "object")
+        self.scripts += tag == "script"
+        assert tag not in ("link", "iframe", "object")
+        assert tag != "script" or not attrs
         assert tag != "img" or "alt" in named
 
     def handle_endtag(self, tag):
@@ -54,7 +66,8 @@ def page_of(tmp_path: Path, *runs, title="A title") -> str:
     parser = Wellformed()
     parser.feed(page)
     assert parser.open == []
-    assert all(load.startswith(("data:image/png;base64,", "#")) for load in parser.loads)
+    assert all(load.startswith(LOADS) for load in parser.loads)
+    assert parser.scripts == 1
     assert "http:" not in page
     assert "https:" not in page
     assert "url(" not in page
@@ -63,7 +76,7 @@ def page_of(tmp_path: Path, *runs, title="A title") -> str:
 
 
 def _words(page: str) -> str:
-    return re.sub(r'"data:[^"]*"', "", page)
+    return re.sub(r'"data:[^"]*"|<script>.*</script>', "", page, flags=re.DOTALL)
 
 
 def test_page_shows_each_run_and_its_numbers(tmp_path):
@@ -94,10 +107,18 @@ def test_page_writes_its_figures_beside_it(tmp_path):
 def test_page_shows_pooled_scores_and_what_classes_are_taken_for(tmp_path):
     without = page_of(tmp_path, make_run())
     assert "pooled" not in without
-    assert "taken for" not in without
+    assert "Confusion" not in without
     run = make_run(evaluation={**make_evaluation(), "pooled": make_pooled()})
     page = page_of(tmp_path, run)
-    for text in ("pooled", "83.8", "0.611", "81.8%", "taken for", "--share: 0.818", ">9</td>"):
+    for text in (
+        "pooled",
+        "83.8",
+        "0.611",
+        "81.8%",
+        "Confusion matrix",
+        "--share: 0.818",
+        ">9</td>",
+    ):
         assert text in page
 
 
@@ -109,11 +130,11 @@ def test_page_shows_the_confusion_of_few_classes_only(tmp_path):
     )
     page = page_of(tmp_path, run)
     assert "Accuracy by class" in page
-    assert "taken for" not in page
+    assert "Confusion" not in page
 
 
 def test_page_shows_accuracy_by_the_share_kept(tmp_path):
-    title = "Knowing when not to answer"
+    title = "Accuracy of the most confident predictions"
     assert title not in page_of(tmp_path, make_run())
     curve = {"kept": [0.5, 1.0], "accuracy": [0.9, 0.8]}
     assert title in page_of(tmp_path, make_run(evaluation=make_evaluation() | {"selective": curve}))
@@ -123,16 +144,76 @@ def test_page_shows_accuracy_by_the_share_kept(tmp_path):
 
 
 def test_page_says_whether_chains_agree(tmp_path):
-    words = ("R̂", "Effective samples", "Do chains agree?", "do not agree")
+    words = ("R̂", "Effective samples", "Do the chains agree?", "do not agree")
     page = page_of(tmp_path, make_run(evaluation=make_evaluation()))
     assert not [each for each in words if each in page]
     signs = make_convergence()
     page = page_of(tmp_path, make_run(evaluation=make_evaluation() | {"convergence": signs}))
     assert not [each for each in words if each not in page]
-    assert "at most 2.50, above 1.1 for 60%" in page
+    assert "largest 2.50; above 1.1 for 60% of them" in page
     signs["warning"] = ""
     page = page_of(tmp_path, make_run(evaluation=make_evaluation() | {"convergence": signs}))
     assert "do not agree" not in page
+
+
+def test_page_shows_each_image_before_and_after(tmp_path):
+    """Under today's class, though learned labels may have moved it to another."""
+    soft = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
+    coreset = replace(make_coreset(("cat", "dog"), ipc=1), targets=soft)
+    start = make_coreset(("cat", "dog"), ipc=1, seed=1)
+    run = make_run(coreset=coreset, start=start)
+    page_of(tmp_path, run)
+    pairs = {group.name: group.pairs for group in tiles(run, coreset).classes}
+    plain = {group.name: group.pairs for group in tiles(make_run(coreset=start), start).classes}
+    assert pairs["cat"][0].before == plain["dog"][0].after
+    assert pairs["dog"][0].before == plain["cat"][0].after
+    assert pairs["cat"][0].before != pairs["cat"][0].after
+    assert plain["cat"][0].before == ""
+
+
+def test_page_compares_with_random_points_and_a_constant(tmp_path):
+    evaluation = make_evaluation() | {"largest_class": 0.4, "random": make_evaluation(0.25)}
+    page = page_of(tmp_path, make_run(evaluation=evaluation))
+    for text in ("Always the largest class", "40.0", "Random images, 2 images per class", "25.0"):
+        assert text in page
+    evaluation = make_regression() | {"mean_rmse": 77.5}
+    page = page_of(tmp_path, make_run(coreset=make_table(True), evaluation=evaluation))
+    assert "Always the mean target" in page
+    assert "77.500" in page
+
+
+def test_page_shows_examples_with_their_probabilities(tmp_path):
+    evaluation = make_evaluation() | {"examples": make_examples()}
+    image = numpy.full((1, 8, 8), 77, dtype=numpy.uint8)
+    page = page_of(tmp_path, make_run(evaluation=evaluation, images={1: image}))
+    parts = page.split("Most confidently wrong")
+    assert [part.count("cat (75%), fox (20%), dog (5%)<br>") for part in parts] == [2, 1]
+    assert page.count('alt="test image') == 1
+    shown = re.search(r'src="(\S+)" alt="test image 1"', page)
+    assert shown
+    with Image.open(io.BytesIO(b64decode(shown[1].partition(",")[2]))) as found:
+        assert (numpy.asarray(found) == 77).all()
+
+
+def test_page_offers_no_file_that_is_too_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads_module, "MOST_BYTES", 1000)
+    page = page_of(tmp_path, make_run(coreset=make_coreset(("cat",), ipc=1)))
+    assert "too large for this page" in page
+    assert page.count(" download=") == 1  # the images are small
+
+
+def test_page_has_commands_that_can_be_typed(tmp_path):
+    folder = tmp_path / "it's mine"
+    options = {"data": "folder:/my pets", "image_size": 32}
+    page = page_of(tmp_path, make_run(folder=folder, data_options=options))
+    lines = [unescape(line) for line in re.findall(r"<pre><code>(.*?)</code>", page)]
+    words = [shlex.split(line) for line in lines]
+    assert {each[1] for each in words} == {"evaluate", "sample", "predict", "export", "report"}
+    assert all(each[0] == "pseudocoreset" for each in words)
+    evaluate = next(each for each in words if each[1] == "evaluate")
+    data = ["--data", "folder:/my pets", "--image-size", "32"]
+    assert evaluate[2:] == [str(folder), *data, "--random"]
+    assert "pseudocoreset evaluate" not in page_of(tmp_path, make_run())  # no folder is known
 
 
 def test_page_of_a_regression_has_its_scores_and_no_calibration(tmp_path):

@@ -291,7 +291,7 @@ def test_damaged_cells_and_other_experts_are_refused(results, tmp_path, capsys):
         path.write_text(content)
         run(*words, code=2)
         (line,) = capsys.readouterr().err.splitlines()
-        assert "delete it to have it measured again" in line
+        assert "delete it to measure it again" in line
     path.write_text(json.dumps({**good, "data_fingerprint": "other"}))
     run(*words, code=2)
     assert "other --data" in capsys.readouterr().err

@@ -152,7 +152,7 @@ def test_predictions_of_other_points_are_refused(results, capsys):
     path.unlink()
     try:
         assert main(command(results, "fbpc/10")) == 2
-        assert "made of other points" in capsys.readouterr().err
+        assert "made with other points" in capsys.readouterr().err
     finally:
         shipped.write_bytes(before)
         path.write_bytes(stored)

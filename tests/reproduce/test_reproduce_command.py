@@ -162,7 +162,7 @@ def test_tables_are_written_beside_the_cells(results, capsys):
     assert section.count("1 expert × 2 epochs, 1 of ") == 24
     assert section.count("updates, 2 seeds") == 24
     assert (
-        "![FBPC, 50 a class, 10 of them shown, recipe `paper`](pictures/digits-fbpc-ipc50.png)"
+        "![FBPC, 50 per class, 10 of them shown, recipe `paper`](pictures/digits-fbpc-ipc50.png)"
         in section
     )
     latex = (results / "table1" / "digits.tex").read_text()
@@ -254,7 +254,7 @@ def test_corrupt_cell_is_refused_by_its_path(results, tmp_path, capsys, text):
         run("table1", *more, "--out", out, code=2)
         (line,) = capsys.readouterr().err.splitlines()
         assert str(path) in line
-        assert "delete it to have it measured again" in line
+        assert "delete it to measure it again" in line
     assert path.read_text() == text
 
 
@@ -360,7 +360,7 @@ def test_unwritable_place_is_refused_before_anything_is_measured(tmp_path, monke
         assert f"{file} is a file" in capsys.readouterr().err
     monkeypatch.setattr(files.os, "access", lambda *_: False)
     run("table1", *SMALL, "--cells", "random/1", "--out", tmp_path / "o", code=2)
-    assert "can't be written to" in capsys.readouterr().err
+    assert "can't be written" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [file]
 
 

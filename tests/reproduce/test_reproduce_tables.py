@@ -105,14 +105,14 @@ def test_page_has_tables_by_the_papers_protocol(tmp_path):
         write_measured(measured.cell.path(tmp_path, CIFAR10), measured)
     page = results_page(tmp_path, tmp_path / "results.md")
     assert (
-        f"### Table 1 by the paper's protocol: the same coresets, its noise, no prior\n\n{text}"
-        in page
+        "### Table 1 with the paper's protocol: the same coresets, the paper's noise, no "
+        f"prior\n\n{text}" in page
     )
-    assert "### DSA by the paper's protocol" not in page
+    assert "### DSA with the paper's protocol" not in page
     plain = made(fbpc(table="dsa"), 52.0)
     write_measured(plain.cell.path(tmp_path, CIFAR10), plain)
     page = results_page(tmp_path, tmp_path / "results.md")
-    again = page[page.index("### DSA by the paper's protocol") :]
+    again = page[page.index("### DSA with the paper's protocol") :]
     assert "49.00 ± 0.10 (paper 55.07 ± 1.30: missed)" in line_of(again, "FBPC (no DSA)")
     assert "60.00 ± 0.10 (paper 62.33 ± 0.34: missed)" in line_of(again, "FBPC (DSA)")
 
@@ -205,11 +205,11 @@ def test_rendered_has_a_page_and_latex_beside_the_cells(tmp_path):
     assert r"10 & FBPC & paper & 60.00 $\pm$ 0.10" in ours
     assert "All training images" not in again  # where what is missing is not listed
     assert r"10 & FBPC & paper & 57.00 $\pm$ 0.10" in again
-    assert "scored on the test images by the paper's protocol" in again
+    assert "scored on the test images with the paper's protocol" in again
     assert r"\label{tab:table1-cifar10-by-paper}" in again
     assert "47.00" in texts[out / "dsa" / "cifar10-by-paper.tex"]
     (page,) = rendered(tmp_path / "nothing").values()  # and no empty tables
-    assert "by the paper's protocol" not in page
+    assert "with the paper's protocol" not in page
     assert "## cifar10, scored on the test images" in page
     stored(tmp_path / "other", made(fbpc(), 60.0), scope=Scope("digits"))
     page = rendered(tmp_path / "other")[tmp_path / "other" / "results.md"]
@@ -219,7 +219,7 @@ def test_rendered_has_a_page_and_latex_beside_the_cells(tmp_path):
     assert "60.00 ± 0.10" in page
     assert "scored on 5,000 held-out training images" in page
     assert "(nor is SGHMC augmented)" in page
-    assert "epochs a chain: 50, augmented as the set was made." in page
+    assert "epochs per chain: 50, with the augmentation of the distillation." in page
     assert "100 images: temperature 1.0 × 10⁻³, weight decay 0.1" in page
 
 
@@ -230,7 +230,7 @@ def test_results_page_has_what_a_person_adds(tmp_path):
     assert page.startswith("<!-- written by `me` from")
     assert page.index("# Results\n\nIn short.\n\nEach figure") > 0
     assert f"under `{tmp_path.name}`" in page
-    assert "test images\n\n### Goals that were set beforehand\n\nall\n\n### How" in page
+    assert "test images\n\n### Goals, set before measuring\n\nall\n\n### How" in page
 
 
 def test_reproduce_leaves_pages_beside_its_results_alone(tmp_path, monkeypatch):
@@ -270,7 +270,7 @@ def test_chosen_cells_match_patterns_each_once():
 
 @pytest.fixture
 def tuned_at_10(monkeypatch):
-    """FBPC of 10 images a class is all that has a recipe of its own, isotropic and not."""
+    """FBPC of 10 images per class is all that has a recipe of its own, isotropic and not."""
     shipped = {
         key: {**sections, "tuned": {}} if key[0] == "cifar10" else sections
         for key, sections in recipes._shipped().items()
@@ -377,7 +377,7 @@ def test_tuned_row_has_the_papers_cells_where_nothing_is_tuned():
     assert "| as `paper` | 63.50 ± 0.10" in row
     (sentence,) = order_sentences(found, CIFAR10)
     assert sentence.startswith(
-        "10 a class, recipe `tuned` (`paper` where there is no other): Random 20.0"
+        "10 per class, recipe `tuned` (`paper` where there is no other): Random 20.0"
     )
 
 

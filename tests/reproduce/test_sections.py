@@ -89,7 +89,7 @@ def test_table2_has_the_papers_figures_but_not_beside_our_best(tmp_path):
         "| 10 | FBPC-isotropic | best | 50.00 ± 0.10 | – | – | 2.00 ± 0.01 |"
     )
     assert "| 52.50 / 1.88 |" in line_of(text, "10", "FBPC-isotropic", "best")
-    assert text.count("52.50 / 1.88") == 1  # by the paper's protocol it is not known
+    assert text.count("52.50 / 1.88") == 1  # with the paper's protocol it is not known
     page = results_page(tmp_path, tmp_path / "results.md")
     assert "## cifar100, scored on the test images" in page
     assert "Table 1" not in page
@@ -213,7 +213,7 @@ def test_damaged_parts_of_a_cell_are_refused_by_its_path(tmp_path, damage):
     assert read_measured(path, measured.cell) == measured
     damage(measured.content)
     write_measured(path, measured)
-    with pytest.raises(UserError, match="delete it to have it measured again") as error:
+    with pytest.raises(UserError, match="delete it to measure it again") as error:
         read_measured(path, measured.cell)
     assert str(path) in str(error.value)
 
@@ -249,7 +249,7 @@ def test_goals_are_of_the_measured_cells(tmp_path):
     best.content["pooled"] = {"accuracy": 0.465, "nll": 2.0}
     stored(tmp_path, CIFAR100, made(Cell("table2", "fbpc", 1, "tuned"), 22.5, 3.5), best)
     text = rest_goals_table(tmp_path, CIFAR100).markdown()
-    assert line_of(text, "FBPC, 1 a class").endswith("| 22 / 3.60 | 22.50 / 3.50 | met |")
+    assert line_of(text, "FBPC, 1 per class").endswith("| 22 / 3.60 | 22.50 / 3.50 | met |")
     short = "| 47 | 46.50 / 2.00 | 0.50 short |"
     assert line_of(text, "`best`, 10 stored a class, chains pooled").endswith(short)
     assert len(text.splitlines()) == 4

@@ -75,10 +75,10 @@ def test_goal_says_in_what_it_is_missed(accuracy, nll, kim, expected):
     tuned, random = fbpc(recipe="tuned"), Cell("table1", "random", 10, None)
     found = {tuned: made(tuned, accuracy, nll, kim), random: made(random, 30.5)}
     table = goals_table(found, CIFAR10).markdown()
-    row = line_of(table, "FBPC, 10 a class, recipe `tuned`", "63.00 / 1.15")
+    row = line_of(table, "FBPC, 10 per class, recipe `tuned`", "63.00 / 1.15")
     assert f"** | {expected} |" in row
-    assert "** | met |" in line_of(table, "Random, 10 a class", "30.48")
-    assert line_of(table, "BPC-fKL, 1 a class, recipe `paper`", "32.50").endswith("– | – |")
+    assert "** | met |" in line_of(table, "Random, 10 per class", "30.48")
+    assert line_of(table, "BPC-fKL, 1 per class, recipe `paper`", "32.50").endswith("– | – |")
     assert goals_table(found, Scope("cifar10", 5000)) is None
 
 
@@ -89,7 +89,7 @@ def test_order_of_the_methods_is_a_goal():
     def row() -> str:
         table = goals_table(found, CIFAR10).markdown()
         order = "Random < BPC-rKL < BPC-fKL < FBPC"
-        return line_of(table, f"order of the methods, 10 a class, recipe `tuned`{updates}", order)
+        return line_of(table, f"order of the methods, 10 per class, recipe `tuned`{updates}", order)
 
     updates = ", BPC-rKL and BPC-fKL with 1,000 of 5,000 updates"
 
@@ -107,5 +107,5 @@ def test_order_at_one_image_a_class_is_no_goal():
     table = goals_table(found, CIFAR10).markdown()
     order = "none (the paper's: Random < BPC-rKL < BPC-fKL < FBPC)"
     updates = "BPC-rKL and BPC-fKL with 1,000 of 5,000 updates"
-    row = line_of(table, f"order of the methods, 1 a class, recipe `tuned`, {updates}", order)
+    row = line_of(table, f"order of the methods, 1 per class, recipe `tuned`, {updates}", order)
     assert row.endswith("| 40.0, 39.0, 38.0, 37.0 | not so | 37.0, 36.0, 35.0, 34.0 | not so |")

@@ -87,7 +87,9 @@ def test_forms_must_fit_the_data(data, table, store, table_store):
     options = DistillOptions(ipc=5)
     job = resolve(data, [store], "fbpc", options)
     found = seen(Space(job, pc.FBPC(), options, data, EPOCHS))
-    assert found["form"] == CategoricalDistribution(["pixels", "mosaic:2"])  # of 20 points a class
+    assert found["form"] == CategoricalDistribution(
+        ["pixels", "mosaic:2"]
+    )  # of 20 points per class
     assert "form" not in seen(make_space(table, table_store))
 
 

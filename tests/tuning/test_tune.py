@@ -315,7 +315,7 @@ def test_what_can_not_be_searched_is_refused(held, experts, store, tmp_path):
     assert "no settings to search" in refused(held, method="random", out=out)
     assert "of other data" in refused(held, store, out=out)
     assert "`holdout`" in refused(make_data(), store, out=out)
-    assert "`lr_z` is no option" in refused(held, experts, out=out, lr_z=1)
+    assert "`lr_z` is not an option" in refused(held, experts, out=out, lr_z=1)
     assert "`chain_epochs` is 25" in refused(held, experts, out=out, chain_epochs=25)
     assert "`trials` is 0" in refused(held, experts, out=out, trials=0)
     assert "does not divide" in refused(held, out=out, form="mosaic:3")  # before experts are made
@@ -389,7 +389,7 @@ def test_distill_without_a_recipe_for_the_data_names_tune(tmp_path, capsys):
     ):
         given = ["--data", spec, "--recipe", str(recipe), "--out", str(tmp_path / name)]
         assert main(["distill", *words, *given]) == 0
-        assert ("`pseudocoreset tune` finds one." in capsys.readouterr().out) == said
+        assert ("`pseudocoreset tune` can find a better one." in capsys.readouterr().out) == said
 
 
 def test_plan_counts_experts_and_trials(tmp_path, monkeypatch):

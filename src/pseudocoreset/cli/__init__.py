@@ -8,18 +8,18 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 COMMANDS = {
-    "quickstart": "Run the whole job on small data, in a minute.",
-    "experts": "Train networks on the whole data and keep snapshots.",
+    "quickstart": "Run all steps on a small data set, in about a minute.",
+    "experts": "Train networks (experts) on the whole data set.",
     "distill": "Make a coreset.",
     "evaluate": "Score a coreset or a posterior.",
-    "sample": "Store samples of a coreset's posterior.",
+    "sample": "Sample a coreset's posterior and store it.",
     "predict": "Predict your own images or rows, with uncertainty.",
     "tune": "Search settings for your own data.",
-    "compare": "Say how far the predictions of two posteriors are apart.",
-    "reproduce": "Measure the paper's tables and render them.",
+    "compare": "Compare the predictions of two posteriors.",
+    "reproduce": "Measure the paper's tables.",
     "report": "Write the page of a run again.",
     "info": "Describe a data set, an expert store, a run, a search, a coreset or a posterior.",
-    "plan": "Say what experts, distill, evaluate or tune would take: disk, memory, time.",
+    "plan": "Estimate the disk, memory and time of experts, distill, evaluate or tune.",
     "export": "Write a coreset for other programs.",
 }
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         close = get_close_matches(command, COMMANDS, 1)
         hint = f"; did you mean {close[0]}?" if close else "."
         shown = "".join(c if c.isprintable() else "?" for c in command)
-        print(f"pseudocoreset: no command is called {shown}{hint}", file=sys.stderr)
+        print(f"pseudocoreset: there is no command {shown}{hint}", file=sys.stderr)
         print("Run `pseudocoreset` for the list of commands.", file=sys.stderr)
         return 2
     from pseudocoreset.cli.run import run_command

@@ -157,7 +157,7 @@ class Parser:
                 from_file[name] = path
                 if name == "trust_code" and values[name]:
                     raise UserError(
-                        f"{path} can't say `trust_code`, as it is a file: give it yourself.", name
+                        f"{path} is a file and can't set `trust_code`: give it yourself.", name
                     )
         for name, value in given.items():
             if name in self._owners:
@@ -255,11 +255,13 @@ def read_config_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}).", "config") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path} is no text in UTF-8.", "config") from None
+        raise UserError(f"{path} is not UTF-8 text.", "config") from None
     except Exception:  # a value that is not what its tag says can raise nearly anything
         content = None
     if not isinstance(content, dict) or not is_plain(content):
-        raise UserError(f"{path} is no configuration: give YAML of `option: value`.", "config")
+        raise UserError(
+            f"{path} is not a configuration file: give YAML with lines `option: value`.", "config"
+        )
     if "data_fingerprint" in content:
         nets = content.get("nets")
         content = {k: v for k, v in content.items() if k not in RUN_FACTS}
@@ -270,6 +272,6 @@ def read_config_file(path: Path) -> dict[str, Any]:
     found = {}
     for name, value in content.items():
         if not re.fullmatch(r"[A-Za-z][\w-]*", name):
-            raise UserError(f"{path}: {printable(name)} is no option.", "config")
+            raise UserError(f"{path}: {printable(name)} is not an option.", "config")
         found[name.replace("-", "_")] = value
     return found

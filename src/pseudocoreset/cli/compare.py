@@ -42,17 +42,18 @@ from pseudocoreset.posterior.sample import CHAINS
 
 @dataclass(frozen=True)
 class _Options(Options):
-    chains: int = option(CHAINS, "chains of each posterior that is sampled", at_least=1)
+    chains: int = option(CHAINS, "chains per sampled posterior", at_least=1)
     split: str = option("test", "points to predict", choices=("test", "holdout"))
-    other_data: bool = option(False, "compare on data that the coreset was not made of")
+    other_data: bool = option(False, "allow data that the coreset was not made from")
 
 
 def configure(parser: Parser, words: list[str]) -> None:
     """The command's options."""
     parser.positional(
         "a",
-        "a posterior, a coreset, the folder of a run, or full for all training points; what is no "
-        "posterior is sampled, a with --seed and b with the next",
+        "a posterior, a coreset, the folder of a run, or full for all training points; anything "
+        "but "
+        "a posterior is sampled first, a with --seed and b with the next seed",
     )
     parser.positional("b", "the same; kl is KL[a ‖ b]")
     parser.add(DataOptions)
@@ -73,7 +74,9 @@ def run(arguments: Arguments) -> None:
     both = in_place_of_full(first, second, data, one_net(arguments))
     for name in ("chains", "protocol", "sampler", "weight", "seed"):
         if arguments.has(name) and all(isinstance(what, Posterior) for what in both):
-            raise UserError(f"`{name}` has no use where both are sampled already.", name)
+            raise UserError(
+                f"`{name}` has no effect here: both posteriors are already sampled.", name
+            )
     for what in both:  # refuse either before the work on the first
         points_to_score(what, data, own.split, other_data=own.other_data)
     a, b = (
@@ -132,7 +135,9 @@ def _warn_of_other_settings(a: Posterior, b: Posterior) -> None:
     ]
     if other:
         warnings.warn(
-            f"a and b were not sampled alike: {', '.join(other)}.", RuntimeWarning, stacklevel=2
+            f"a and b were not sampled in the same way: {', '.join(other)}.",
+            RuntimeWarning,
+            stacklevel=2,
         )
 
 

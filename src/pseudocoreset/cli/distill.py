@@ -24,7 +24,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.methods import METHODS, Method, method_class
 from pseudocoreset.recipes import NAMES
-from pseudocoreset.report import read_run, write_report
+from pseudocoreset.report import keep_data_options, read_run, write_report
 from pseudocoreset.report.tensorboard import Curves, require_tensorboard, write_tensorboard
 
 
@@ -37,17 +37,17 @@ class MethodOptions(Options):
     )
     recipe: str = option(
         "best",
-        f"where settings that are not given come from: {', '.join(NAMES)}, or a YAML file; best "
+        f"settings for options that are not given: {', '.join(NAMES)}, or a YAML file; best "
         "falls back to tuned, and tuned to paper",
     )
-    experts: tuple[str, ...] = option((), "an expert store; one a network")
+    experts: tuple[str, ...] = option((), "folder of an expert store; give one for each network")
     learn_labels: bool | None = option(None, "the same as --labels learned")
 
 
 @dataclass(frozen=True)
 class _Options(Options):
-    out: str = option("", "folder of the run")
-    tensorboard: bool = option(False, "write TensorBoard's files into the folder too")
+    out: str = option("", "folder for the run")
+    tensorboard: bool = option(False, "also write TensorBoard files into the folder")
 
 
 def configure(parser: Parser, words: list[str]) -> None:
@@ -63,7 +63,7 @@ def add_shared(parser: Parser, words: list[str]) -> None:
     parser.add(NetOptions)
     parser.add(ResumeOptions)
     add_common(parser)
-    parser.add(DistillOptions, "options of the updates", default="the recipe's")
+    parser.add(DistillOptions, "options of distillation", default="the recipe's")
     name = chosen(words, "method", "fbpc")
     kind = method_class(name.value, source=name.source, trust_code="--trust-code" in words)
     parser.add(kind, f"options of the method {name.value}", default="the recipe's")
@@ -75,7 +75,9 @@ def _of_another_method(name: str, method: str) -> str | None:
     if not owners:
         return None
     flag = f"--{name.replace('_', '-')}"
-    return f"{flag} is an option of {', '.join(owners)} and has no use in {method}: leave it out."
+    return (
+        f"{flag} is an option of {', '.join(owners)} and has no effect in {method}: leave it out."
+    )
 
 
 def method_of(arguments: Arguments) -> Method:
@@ -91,7 +93,9 @@ def options_of(arguments: Arguments) -> DistillOptions:
     if named.learn_labels is not None:
         labels = "learned" if named.learn_labels else "hard"
         if "labels" in options.given and options.labels != labels:
-            raise UserError("`learn_labels` and `labels` say different things.", "labels")
+            raise UserError(
+                "`learn_labels` and `labels` contradict each other: give one of them.", "labels"
+            )
         options = DistillOptions(**{**_given(options), "labels": labels})
     return options
 
@@ -133,10 +137,10 @@ def run(arguments: Arguments) -> None:
         progress = Curves(out, progress)
     shipped = arguments.pick(MethodOptions).recipe in NAMES
     if not common.quiet and job.method.makes_updates and shipped and job.recipe.data != data.name:
-        found = f"{job.recipe.data} at {job.recipe.ipc} a class"
+        found = f"{job.recipe.data} at {job.recipe.ipc} per class"
         print(
-            f"No recipe is for {data.name}: taking the one for {found}. `pseudocoreset tune` finds "
-            "one."
+            f"There is no recipe for {data.name}; using the one for {found}. `pseudocoreset "
+            "tune` can find a better one."
         )
     coreset = run_job(
         job,
@@ -151,6 +155,7 @@ def run(arguments: Arguments) -> None:
     )
     if own.tensorboard:  # of a run that was finished before, too
         write_tensorboard(out)
+    keep_data_options(out, vars(arguments.pick(DataOptions)))
     write_report(out / "report.html", f"Pseudocoreset of {data.name}", [read_run(out)])
     if not common.quiet:
         print(f"{out / 'coreset.safetensors'}: {coreset}")

@@ -23,7 +23,9 @@ from pseudocoreset.cli.shared import (
     weight_of,
 )
 from pseudocoreset.cli.shifts import ShiftOptions, shift_lines, shifts_of
+from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data
+from pseudocoreset.distillation import distill
 from pseudocoreset.engine.files import (
     open_tensors,
     refuse_unwritable,
@@ -36,27 +38,34 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import SHOWN, Evaluation, evaluate
 from pseudocoreset.evaluation.points import points_to_score, same_data
 from pseudocoreset.interop import read_coreset
+from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Posterior
 from pseudocoreset.posterior.posterior import KIND as POSTERIOR
-from pseudocoreset.report import read_run, write_report
+from pseudocoreset.report import keep_data_options, keep_evaluation, read_run, write_report
 from pseudocoreset.report.run_report import listed, mapping
+from pseudocoreset.scale import Executor
+
+_Found = list[tuple[Evaluation, Evaluation | None]]
 
 
 @dataclass(frozen=True)
 class EvaluateOptions(Options):
     """What is scored, how often, on what."""
 
-    seeds: int = option(5, "posteriors to sample", at_least=1)
+    seeds: int = option(5, "number of posteriors to sample, each with its own seed", at_least=1)
     chains: int = option(1, "chains of each posterior", at_least=1)
     split: str = option("test", "points to score on", choices=("test", "holdout"))
     predictive_temperature: float | None = option(
         None,
-        "score the pooled samples at this predictive temperature, too; `pooled_temperature` in the "
-        "JSON of held-out points gives one",
+        "also score the pooled samples at this predictive temperature; take it from "
+        "`pooled_temperature` in the JSON of an evaluation on held-out points",
         above=0,
     )
-    other_data: bool = option(False, "score on data that the coreset was not made of")
+    other_data: bool = option(False, "allow data that the coreset was not made from")
+    random: bool = option(
+        False, "also score the same number of random training points, for comparison"
+    )
 
 
 def configure(parser: Parser, words: list[str]) -> None:
@@ -68,7 +77,7 @@ def configure(parser: Parser, words: list[str]) -> None:
     )
     add_shared(parser, words)
     parser.add(ScaleOptions)
-    parser.add(ShiftOptions, "shifted data, scored by the same samples")
+    parser.add(ShiftOptions, "corrupted images and other data")
 
 
 def add_shared(parser: Parser, words: list[str]) -> None:
@@ -100,28 +109,30 @@ def run(arguments: Arguments) -> None:
         refuse_unwritable(folder)
     data, shifts = load(arguments), shifts_of(arguments)
     if is_posterior(path):
-        evaluations = [_scored_posterior(arguments, path, data, shifts)]
+        found: _Found = [(_scored_posterior(arguments, path, data, shifts), None)]
     else:
-        evaluations = _scored_coreset(arguments, path, data, shifts)
-    contents = [evaluation.as_json() for evaluation in evaluations]
+        found = _scored_coreset(arguments, path, data, shifts)
+    contents = [_contents(*both) for both in found]
     if prints_figures(arguments):  # before anything can fail to be written
-        for evaluation in evaluations:
-            _print(evaluation)
-        said = (evaluations[0].convergence or {}).get("warning")
+        for evaluation, random in found:
+            _print(evaluation, random)
+        said = (found[0][0].convergence or {}).get("warning")
         if said:
             print(said)
         made_for = listed(mapping(contents[0]["coreset"].get("config")).get("nets"))
         if not arguments.has("net") and len(made_for) > 1:
             others = " ".join(f"--net {printable(net)}" for net in made_for)
-            print(f"It was made for {len(made_for)} networks; to score it on each: {others}")
+            print(
+                f"The coreset was made for {len(made_for)} networks. To score it on each, add: "
+                f"{others}"
+            )
     if json is not None:
         write_json(Path(json), contents[0] if len(contents) == 1 else contents)
     if folder is not None:
-        coreset = read_coreset(path, data)
-        if same_data(
-            coreset, data, arguments.pick(EvaluateOptions).split
-        ):  # the page is of the run's own data
-            write_json(folder / "evaluation.json", contents[0])
+        coreset, split = read_coreset(path, data), arguments.pick(EvaluateOptions).split
+        if same_data(coreset, data, split):  # the page is of the run's own data
+            keep_evaluation(folder, contents[0], points_to_score(coreset, data, split))
+            keep_data_options(folder, vars(arguments.pick(DataOptions)))
             title = f"Pseudocoreset of {data.name}"
             write_report(folder / "report.html", title, [read_run(folder)])
 
@@ -130,9 +141,22 @@ def _scored_posterior(
     arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]
 ) -> Evaluation:
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
-    for name in ("seeds", "chains", "protocol", "sampler", "weight", "seed", "workers", "ray"):
+    for name in (
+        "seeds",
+        "chains",
+        "protocol",
+        "sampler",
+        "weight",
+        "seed",
+        "workers",
+        "ray",
+        "random",
+    ):
         if arguments.has(name):
-            raise UserError(f"`{name}` has no use for a posterior, which is sampled already.", name)
+            raise UserError(
+                f"`{name}` has no effect on a posterior, which is already sampled: leave it out.",
+                name,
+            )
     nets = nets_of(arguments, data)
     posterior = Posterior.load(path, net=nets[0] if nets else None, trust_code=common.trust_code)
     return evaluate(
@@ -147,40 +171,84 @@ def _scored_posterior(
     )
 
 
-def _scored_coreset(
-    arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]
-) -> list[Evaluation]:
+def _scored_coreset(arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]) -> _Found:
+    """Scores on each network, and those of random points where they are asked for."""
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
     nets: list[str | None] = [*nets_of(arguments, data)] or [None]
     for net in nets:  # refuse any before the work on the first
         if net is not None:
             make_net(net, **data.shape)
-    found, executor = [], executor_for(arguments)
+    executor = executor_for(arguments)
+    found = []
     for net in nets:
         coreset = read_coreset(path, data, net, trust_code=common.trust_code)
         points_to_score(coreset, data, options.split, other_data=options.other_data)
-        evaluation = evaluate(
-            coreset,
-            data,
-            sampler_of(arguments),
-            net=net,
-            seeds=options.seeds,
-            first_seed=common.seed,
-            chains=options.chains,
-            weight=weight_of(arguments, coreset),
-            split=options.split,
-            predictive_temperature=options.predictive_temperature,
-            other_data=True,  # looked at above, and warned of once
-            **shifts,
-            device=common.device,
-            executor=executor,
-            progress=progress_for(arguments),
-        )
-        found.append(evaluation)
+        content = _scored(arguments, coreset, data, net, executor, shifts)
+        random = None
+        if options.random:
+            points = _random_points(coreset, data, net, common.seed)
+            random = _scored(arguments, points, data, net, executor, {})
+        found.append((content, random))
     return found
 
 
-def _print(evaluation: Evaluation) -> None:
+def _scored(
+    arguments: Arguments,
+    coreset: Pseudocoreset,
+    data: Data,
+    net: str | None,
+    executor: Executor | None,
+    shifts: dict[str, Any],
+) -> Evaluation:
+    """Scores by the options that were given; the caller checks that the data fit."""
+    common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
+    return evaluate(
+        coreset,
+        data,
+        sampler_of(arguments),
+        net=net,
+        seeds=options.seeds,
+        first_seed=common.seed,
+        chains=options.chains,
+        weight=weight_of(arguments, coreset),
+        split=options.split,
+        predictive_temperature=options.predictive_temperature,
+        other_data=True,
+        **shifts,
+        device=common.device,
+        executor=executor,
+        progress=progress_for(arguments),
+    )
+
+
+def _random_points(coreset: Pseudocoreset, data: Data, net: str | None, seed: int) -> Pseudocoreset:
+    """Random training points, as many as a coreset stores."""
+    noise = coreset.likelihood.noise if isinstance(coreset.likelihood, Gaussian) else None
+    return distill(
+        data,
+        (),
+        "random",
+        ipc=coreset.ipc,
+        target_noise=noise,
+        dsa=coreset.dsa or None,
+        net=net or coreset.provenance.net,
+        seed=seed,
+        progress=False,
+    )
+
+
+def _contents(evaluation: Evaluation, random: Evaluation | None) -> dict[str, Any]:
+    """What is written as JSON: the scores of random points are under `random`."""
+    content = evaluation.as_json()
+    if random is not None:
+        kept = ("seeds", "pooled", "protocol", "coreset")
+        names = [name for mean in random.names for name in (mean, f"{mean}_std")]
+        found = random.as_json()
+        content["random"] = {name: found[name] for name in (*names, *kept)}
+    return content
+
+
+def _print(evaluation: Evaluation, random: Evaluation | None) -> None:
     content: dict[str, Any] = evaluation.as_json()
     several = len(evaluation.seeds) > 1
     print(printable(content["protocol"]["net"]))
@@ -200,9 +268,11 @@ def _print(evaluation: Evaluation) -> None:
     if signs is not None:
         hats, worth = signs["r_hat"], signs["effective_size"]["median"]
         print(
-            f"{'R̂ of predictions':17} {hats['median']:.2f} in the median, above 1.1 for "
-            f"{hats['share_above_1.1']:.0%}; {signs['chains']} chains of {signs['draws']} draws "
-            f"are worth {worth:.0f}"
+            f"{'R̂ of predictions':17} {hats['median']:.2f} median, above 1.1 for "
+            f"{hats['share_above_1.1']:.0%} of them; {signs['chains']} chains of "
+            f"{signs['draws']} draws are worth {worth:.0f} independent ones"
         )
+    if random is not None:
+        print(f"{'random points':17} {random}")
     for line in shift_lines(evaluation):
         print(line)

@@ -26,9 +26,11 @@ from pseudocoreset.nets import default_net
 
 @dataclass(frozen=True)
 class _Options(Options):
-    out: str = option("", "folder of the expert store")
+    out: str = option("", "folder for the expert store")
     from_replay: str | None = option(
-        None, "import replay_buffer_*.pt of trajectory matching from this folder; train nothing"
+        None,
+        "import replay_buffer_*.pt files of trajectory matching from this folder instead of "
+        "training",
     )
 
 

@@ -31,7 +31,7 @@ def run(arguments: Arguments) -> None:
     """Write a coreset for other programs."""
     own = arguments.pick(_Options)
     if not own.out:
-        raise UserError("`out` must be given: what to write.", "out")
+        raise UserError("`out` must be given: the file or folder to write.", "out")
     path = Path(arguments.text("coreset"))
     if (path / "coreset.safetensors").is_file():
         path = path / "coreset.safetensors"

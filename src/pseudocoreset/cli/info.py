@@ -22,8 +22,10 @@ EMBEDDED = ("digits", "diabetes", "breast-cancer")
 
 @dataclass(frozen=True)
 class _Options(Options):
-    image_size: int | None = option(None, "resize a data set's images", at_least=1)
-    target: str | None = option(None, "column of a table to predict; default: the last")
+    image_size: int | None = option(
+        None, "resize the images of a data set to this many pixels per side", at_least=1
+    )
+    target: str | None = option(None, "table column to predict; default: the last")
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
@@ -59,7 +61,8 @@ def describe(what: str, image_size: int | None = None, target: str | None = None
     if what in EMBEDDED or ":" in what:
         return _data(load_data(what, image_size, target=target))
     raise UserError(
-        f"{what} is no expert store, run, coreset, posterior or data spec: give the path of one, "
+        f"{what} is not an expert store, run, coreset, posterior or data spec: give the path of "
+        "one, "
         "or a spec such as cifar10:DIR."
     )
 
@@ -82,7 +85,7 @@ def _data(data: Data) -> str:
         counts = data.train.targets.bincount(minlength=data.classes)
         more = ", …" if data.classes > 12 else ""
         rows["classes"] = f"{data.classes}: {', '.join(data.class_names[:12])}{more}"
-        rows["points a class"] = f"{int(counts.min()):,} to {int(counts.max()):,}"
+        rows["points per class"] = f"{int(counts.min()):,} to {int(counts.max()):,}"
     else:
         rows["targets"] = f"{data.outputs}, numbers"
     if data.columns:

@@ -45,7 +45,7 @@ from pseudocoreset.plan.record import Plan
 from pseudocoreset.report import RunReport, write_report
 
 COMPILED = (
-    "once: kernels were compiled, which the command will find done now; plan again for its own time"
+    "kernels were compiled in this measurement and are now cached: run plan again for a better time"
 )
 PLANNED = ("experts", "distill", "evaluate", "tune")
 

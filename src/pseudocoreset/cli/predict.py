@@ -31,7 +31,7 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
-    parser.positional("posterior", "what `pseudocoreset sample` wrote")
+    parser.positional("posterior", "file written by `pseudocoreset sample`")
     parser.positional("inputs", "image files, folders, or .npz with `images`; a CSV file", "+")
     parser.add(NetOptions, default="the posterior's own")
     parser.add(JsonOptions)
@@ -50,8 +50,8 @@ def run(arguments: Arguments) -> None:
     )
     if "stats=batch" in posterior.net:
         warnings.warn(
-            f"{printable(posterior.net)} normalises by the statistics of the images that are given "
-            "together, so each prediction depends on the others: give many at once, or sample a "
+            f"{printable(posterior.net)} normalises with batch statistics, so each prediction "
+            "depends on the other images in the batch: give many images at once, or use a "
             "network with stats=kept.",
             RuntimeWarning,
             stacklevel=2,

@@ -16,14 +16,19 @@ from pseudocoreset.coreset import Pseudocoreset, whole_data
 from pseudocoreset.data import Data, load_data
 from pseudocoreset.distillation import distill
 from pseudocoreset.engine.device import DeviceLike
-from pseudocoreset.engine.files import write_json
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import ProgressLike
 from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.experts import ExpertOptions, train_experts
 from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.posterior import SGHMC, Sampler
-from pseudocoreset.report import RunReport, print_scores, read_run, write_report
+from pseudocoreset.report import (
+    RunReport,
+    keep_evaluation,
+    print_scores,
+    read_run,
+    write_report,
+)
 
 SEEDS = 3
 FULL = "all-data"
@@ -68,9 +73,9 @@ DEMOS = {
 @dataclass(frozen=True)
 class _Options(Options):
     out: str | None = option(
-        None, "folder of the results; default: quickstart, or quickstart-DATA for other data"
+        None, "folder for the results; default: quickstart, or quickstart-DATA"
     )
-    data: str = option("digits", "which embedded data", choices=DEMOS)
+    data: str = option("digits", "data that come with the package", choices=DEMOS)
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
@@ -214,7 +219,7 @@ class _Baselines:
             device=self.device,
             progress=progress,
         )
-        write_json(folder / "evaluation.json", evaluation.as_json())
+        keep_evaluation(folder, evaluation.as_json(), data.test)
 
 
 def _measure_apart(baselines: _Baselines) -> None:

@@ -52,13 +52,13 @@ TABLE2_DATA = "cifar100"
 
 @dataclass(frozen=True)
 class _Options(Options):
-    list: bool = option(False, "say what is measured, and its time")
+    list: bool = option(False, "list what is measured and how long it took")
     out: str = option("results", "folder of the results")
     work: str | None = option(
-        None, "folder of experts and runs; default: reproduce-work beside the results"
+        None, "folder for experts and runs; default: reproduce-work beside the results"
     )
-    cells: str | None = option(None, "only these, such as fbpc/10,random/*; default: all")
-    keep_coresets: bool = option(False, "store all coresets, not FBPC's alone")
+    cells: str | None = option(None, "cells to measure, such as fbpc/10,random/*; default: all")
+    keep_coresets: bool = option(False, "store all coresets, not only those of FBPC")
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
@@ -95,7 +95,7 @@ def run(arguments: Arguments) -> None:
     if not names:
         return
     if own.cells is not None and not source.data:
-        raise UserError("`cells` are measured: give `data` with them, or leave them out.", "cells")
+        raise UserError("`cells` needs `data`: give both, or neither.", "cells")
     cells = chosen_cells(names, settings.recipe, scope.data, own.cells)
     say = (lambda *_: None) if common.quiet else print
     refuse_unwritable(out)

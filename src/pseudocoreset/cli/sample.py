@@ -27,7 +27,7 @@ from pseudocoreset.posterior.sample import CHAINS
 @dataclass(frozen=True)
 class _Options(Options):
     out: str = option("", "the .safetensors file to write")
-    chains: int = option(CHAINS, "chains from different starts; samples are pooled", at_least=1)
+    chains: int = option(CHAINS, "number of chains; their samples are pooled", at_least=1)
     half: bool = option(False, "store weights in half precision")
 
 

@@ -36,12 +36,16 @@ NETS = (
 class CommonOptions(Options):
     """What every command takes."""
 
-    seed: int = option(0, "seed of all randomness")
+    seed: int = option(0, "random seed")
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
-    quiet: bool = option(False, "show no progress, and no figures that --json writes to a file")
-    trust_code: bool = option(False, "run code of your own that a file names")
-    config: str | None = option(None, "take options from a YAML file")
-    print_config: bool = option(False, "print the options with their resolved values, and stop")
+    quiet: bool = option(
+        False, "show no progress, and do not print results that --json writes to a file"
+    )
+    trust_code: bool = option(
+        False, "allow code that a file names to run; only for files that you trust"
+    )
+    config: str | None = option(None, "read options from a YAML file")
+    print_config: bool = option(False, "print all options with their values, and stop")
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,16 @@ class DataOptions(Options):
         "digits, diabetes, breast-cancer, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, cifar100:DIR, "
         "tiny-imagenet:DIR, folder:DIR, npz:FILE or table:FILE.csv",
     )
-    image_size: int | None = option(None, "resize images to this side", at_least=1)
+    image_size: int | None = option(None, "resize images to this many pixels per side", at_least=1)
     holdout: int = option(
-        0, "training points to keep out of all training, equally many a class", at_least=0
+        0,
+        "number of training points to exclude from training, spread evenly over the classes",
+        at_least=0,
     )
-    target: str | None = option(None, "column of a table to predict; default: the last")
+    target: str | None = option(None, "table column to predict; default: the last")
     task: str | None = option(
         None,
-        "classification or regression, for a table",
+        "task of a table; default: from the target column",
         choices=("classification", "regression"),
     )
 
@@ -76,7 +82,7 @@ class NetOptions(Options):
 class JsonOptions(Options):
     """Where figures go."""
 
-    json: str | None = option(None, "write the figures to this file")
+    json: str | None = option(None, "write the results to this JSON file")
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,8 @@ class SamplingOptions(Options):
     sampler: str = option("sghmc", "sghmc, sgld, map, or your own as package.module:Class")
     weight: float | None = option(
         None,
-        "how often each point counts; default: 1, or n/m in the protocol bayes, with n training "
-        "points and m points that networks see",
+        "how many times each point counts; default: 1, or n/m in the protocol bayes (n training "
+        "points, m points that networks see)",
         above=0,
     )
 
@@ -101,17 +107,17 @@ class SamplingOptions(Options):
 class ScaleOptions(Options):
     """Where what is independent runs."""
 
-    workers: int | None = option(
-        None, "run independent parts in so many processes at once", at_least=1
-    )
-    ray: str | None = option(None, "run them on a Ray cluster: auto, or its address")
+    workers: int | None = option(None, "number of processes to run at the same time", at_least=1)
+    ray: str | None = option(None, "run on a Ray cluster: auto, or the address of the cluster")
 
 
 @dataclass(frozen=True)
 class ResumeOptions(Options):
     """What may go on."""
 
-    other_versions: bool = option(False, "go on with what another device or version began")
+    other_versions: bool = option(
+        False, "resume work that was started on another kind of device or with other versions"
+    )
 
 
 def add_common(parser: Parser) -> None:
@@ -249,12 +255,13 @@ def _match(stores: list[ExpertStore], nets: list[str], data: Data) -> list[Exper
         spec = make_net(net, **data.shape).spec
         if spec not in by_net:
             there = ", ".join(f"{store.path} holds {spec}" for spec, store in by_net.items())
-            raise UserError(f"no `experts` are of {spec} ({there}).", "experts")
+            raise UserError(f"there are no `experts` for {spec} ({there}).", "experts")
         found.append(by_net[spec])
     over = [str(store.path) for store in stores if store not in found]
     if over:
         raise UserError(
-            f"no `net` is left for the experts in {', '.join(over)}: give each network once.", "net"
+            f"there is no `net` for the experts in {', '.join(over)}: give each network once.",
+            "net",
         )
     return found
 

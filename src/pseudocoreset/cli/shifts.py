@@ -20,7 +20,7 @@ class ShiftOptions(Options):
 
     corruptions: str | None = option(
         None,
-        "score corrupted images, too: all (the 19 of CIFAR-10-C), paper (the paper's ten), or "
+        "also score corrupted images: all (the 19 of CIFAR-10-C), paper (the paper's ten), or "
         "names separated by commas, such as fog,snow",
     )
     severity: str = option("1-5", "severities of the corruptions, such as 3, 1,3,5 or 1-5")
@@ -44,7 +44,7 @@ def shifts_of(arguments: Arguments) -> dict[str, Any]:
     options = arguments.pick(ShiftOptions)
     for name in ("severity", "corruptions_dir"):
         if arguments.has(name) and options.corruptions is None:
-            raise UserError(f"`{name}` has no use without `corruptions`.", name)
+            raise UserError(f"`{name}` has no effect without `corruptions`.", name)
     return {
         "corruptions": options.corruptions,
         "severities": _severities(options.severity),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Options(Options):
-    out: str = option("", "folder of the search")
+    out: str = option("", "folder for the search")
 
 
 def configure(parser: Parser, words: list[str]) -> None:

@@ -97,7 +97,7 @@ def _whole_folder(out: Path) -> Iterator[Path]:
 def _refuse_present(out: Path) -> None:
     empty = out.is_dir() and not out.is_symlink() and not any(out.iterdir())
     if (out.exists() or out.is_symlink()) and not empty:
-        raise UserError(f"`out` {out} is there already: give another place.", "out")
+        raise UserError(f"`out` {out} already exists: give another path.", "out")
 
 
 def _write_npz(coreset: Pseudocoreset, out: Path) -> None:

@@ -341,7 +341,7 @@ class Pseudocoreset:
             if metadata["format"] not in FORMATS:
                 raise UserError(
                     f"{path} has format {printable(metadata['format'])} and this version reads "
-                    f"{FORMATS[-1]}: install the version that wrote it."
+                    f"up to {FORMATS[-1]}: install a newer version."
                 )
             try:
                 coreset = _read(tensors, metadata, Path(path), trust_code)

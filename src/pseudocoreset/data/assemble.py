@@ -43,7 +43,7 @@ def require_folder(path: Path, contents: str) -> None:
 def require_file(path: Path) -> None:
     """Refuse a file that isn't there."""
     if not path.is_file():
-        raise UserError(f"{path}: the file is missing; get or unpack the data set again.")
+        raise UserError(f"{path}: the file is missing; download or unpack the data set again.")
 
 
 def refuse_bomb(path: Path, inside: int, outside: int) -> None:
@@ -56,8 +56,8 @@ def refuse_bomb(path: Path, inside: int, outside: int) -> None:
     """
     if inside > max(ALWAYS_UNPACKED, MOST_COMPRESSED * outside):
         raise UserError(
-            f"{path}: {outside} bytes would unpack to {inside}, as no data do; don't trust it, and "
-            "get or save the file again."
+            f"{path}: {outside} bytes would unpack to {inside}, which is far too much; don't "
+            "trust this file, and download or save it again."
         )
 
 
@@ -78,7 +78,8 @@ def read_lines(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UserError(
-            f"{path}: expected UTF-8 text, found other bytes; get or unpack the data set again."
+            f"{path}: expected UTF-8 text, found other bytes; download or unpack the data set "
+            "again."
         ) from None
     return [line.strip() for line in text.split("\n") if line.strip()]
 
@@ -93,7 +94,7 @@ def check_class_names(path: Path, names: Sequence[str], classes: int) -> tuple[s
     if len(names) != classes:
         raise UserError(
             f"{path}: expected {classes} class names, found {len(names)}; "
-            "get or unpack the data set again."
+            "download or unpack the data set again."
         )
     return tuple(names)
 

@@ -130,7 +130,7 @@ def _binary_split(folder: Path, files: Sequence[tuple[str, int]], layout: Binary
         if size != count * record:
             raise UserError(
                 f"{folder / name}: expected {count * record} bytes ({count} images), found {size}; "
-                "get or unpack the archive again."
+                "download or unpack the archive again."
             )
     total = sum(count for _, count in files)
     images = np.empty((total, PIXELS), np.uint8)
@@ -166,7 +166,8 @@ def _pickled_split(folder: Path, files: Sequence[tuple[str, int]], layout: Pytho
         ):
             raise UserError(
                 f"{path}: expected 'data' of {count} images and '{layout.label_key.decode()}' of "
-                f"{count} whole numbers, found something else; get or unpack the archive again."
+                f"{count} whole numbers, found something else; download or unpack the archive "
+                "again."
             )
         images.append(pixels.to_numpy())
         labels.append(_check_labels(path, classes, layout.classes))
@@ -186,7 +187,7 @@ def _check_labels(
     if lowest < 0 or highest >= classes:
         raise UserError(
             f"{path}: found label {lowest if lowest < 0 else highest}; expected 0 to "
-            f"{classes - 1}, so get or unpack the archive again."
+            f"{classes - 1}, so download or unpack the archive again."
         )
     return np.asarray(labels, np.uint8)
 
@@ -195,8 +196,8 @@ def _pickled_names(path: Path, layout: PythonLayout) -> tuple[str, ...]:
     names = _dictionary(path).get(layout.names_key)
     if not isinstance(names, list) or not all(isinstance(name, bytes) for name in names):
         raise UserError(
-            f"{path}: expected '{layout.names_key.decode()}', a list of names; get or unpack the "
-            "archive again."
+            f"{path}: expected '{layout.names_key.decode()}', a list of names; download or "
+            "unpack the archive again."
         )
     return check_class_names(
         path, [name.decode(errors="replace") for name in names], layout.classes
@@ -207,5 +208,7 @@ def _dictionary(path: Path) -> dict[Any, Any]:
     require_file(path)
     content = load_pickle(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: expected a pickled dictionary; get or unpack the archive again.")
+        raise UserError(
+            f"{path}: expected a pickled dictionary; download or unpack the archive again."
+        )
     return content

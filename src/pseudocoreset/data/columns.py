@@ -110,8 +110,9 @@ class Column:
         found = {as_text(value) for value in values}
         if len(found) > MOST_CATEGORIES:
             raise UserError(
-                f"{cells.source}: column {name!r} has {len(found)} different texts, more than the "
-                f"{MOST_CATEGORIES} that are taken as categories; remove it or group them.",
+                f"{cells.source}: column {name!r} has {len(found)} different texts, more than "
+                f"the limit of {MOST_CATEGORIES} categories; remove the column or group its "
+                "values.",
                 cells.parameter,
             )
         return Column(name, "category", tuple(sorted(found)))
@@ -278,7 +279,7 @@ def numbers_of(cells: Cells, name: str, advice: str = "") -> npt.NDArray[np.floa
     for place, number in enumerate(numbers):
         if number is None:
             value = as_text(cells.columns[name][place])
-            raise cells.refuse(name, place, f"{value!r} is no number{advice}")
+            raise cells.refuse(name, place, f"{value!r} is not a number{advice}")
     with np.errstate(over="ignore"):
         column = np.array(numbers, np.float64).astype(np.float32)
     infinite = np.flatnonzero(~np.isfinite(column))

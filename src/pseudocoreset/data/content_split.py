@@ -52,8 +52,8 @@ def choose_test(
         if lowest == highest:
             which = f"class {class_names[label]!r} has" if class_names else "it has"
             raise UserError(
-                f"{source}: {which} only 1 {what}, or copies of one; expected at least 2 different "
-                f"ones, one of them for testing, so add some{advice}."
+                f"{source}: {which} only 1 {what} (or copies of one); at least 2 different ones "
+                f"are needed, one of them for testing. Add some{advice}."
             )
         if not tested[members].any():
             tested[members] = numbers[members] == lowest

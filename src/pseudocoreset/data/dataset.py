@@ -314,8 +314,8 @@ class Data:
             return self
         if self.holdout is not None:
             raise UserError(
-                f"`holdout`: {len(self.holdout)} points of {self.name} are held out already; give "
-                "the whole data.",
+                f"`holdout`: {len(self.holdout)} points of {self.name} are already held out; "
+                "give the whole data set.",
                 "holdout",
             )
         generator = torch.Generator().manual_seed(seed)

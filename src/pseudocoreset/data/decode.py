@@ -93,8 +93,8 @@ def read_image(path: Path, channels: int, side: int, fit: bool) -> npt.NDArray[n
         with Image.open(path) as opened:
             if opened.width * opened.height > LARGEST_PIXELS:
                 raise UserError(
-                    f"{path}: {opened.width}×{opened.height} pixels are more than the "
-                    f"{LARGEST_PIXELS} that are taken; make the image smaller."
+                    f"{path}: {opened.width}×{opened.height} pixels are more than the limit of "
+                    f"{LARGEST_PIXELS}; make the image smaller."
                 )
             image = eight_bits(ImageOps.exif_transpose(opened), channels, str(path))
     except (UserError, PermissionError):

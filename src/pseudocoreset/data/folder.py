@@ -77,7 +77,7 @@ def _is_ours(path: Path) -> bool:
 def _list_classes(folder: Path, skipped: list[Path]) -> Classes:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and _is_ours(path))
     if not names:
-        raise UserError(f"{folder}: has no class in it; expected {LAYOUT}.")
+        raise UserError(f"{folder}: has no class folders; expected {LAYOUT}.")
     return {name: _list_images(folder / name, skipped) for name in names}
 
 
@@ -86,10 +86,10 @@ def _list_images(folder: Path, skipped: list[Path]) -> list[Path]:
     images: list[Path] = []
     for path in sorted(path for path in folder.iterdir() if _is_ours(path)):
         if not path.is_file():
-            raise UserError(f"{path}: expected an image file; move other things out of the class.")
+            raise UserError(f"{path}: is not an image file; move it out of the class folder.")
         (images if is_image_file(path) else skipped).append(path)
     if not images:
-        raise UserError(f"{folder}: the class has no image; add some or remove the folder.")
+        raise UserError(f"{folder}: the class has no images; add some or remove the folder.")
     return images
 
 
@@ -112,8 +112,8 @@ def _check_same_classes(root: Path, part: str, train: Classes, test: Classes) ->
     for name in sorted(train.keys() ^ test.keys()):
         here, there = ("train", part) if name in train else (part, "train")
         raise UserError(
-            f"{root / there / name}: no such folder, though {here} has this class; expected the "
-            "same classes in both, so add or remove one."
+            f"{root / there / name}: no such folder, but {here} has this class; both must have "
+            "the same classes, so add or remove one."
         )
 
 

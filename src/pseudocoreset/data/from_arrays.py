@@ -72,7 +72,7 @@ def from_arrays(
         other_values = _values(y_test, "y_test", len(others))
         other_targets = _targets(other_values, "y_test", names, class_names is not None)
         if other_targets.shape[1:] != targets.shape[1:]:
-            raise UserError("`y_test` has another number of targets than `y`.", "y_test")
+            raise UserError("`y_test` has a different number of targets than `y`.", "y_test")
         parts = [(inputs, targets), (others, other_targets)]
     train, test = (
         Split(torch.from_numpy(_as_stored(i)), torch.from_numpy(np.ascontiguousarray(t)))
@@ -167,7 +167,7 @@ def _values(values: Any, parameter: str, number: int) -> Array:
 
 def _class_names(values: Array, given: Sequence[str] | None) -> list[str]:
     if values.ndim != 1:
-        raise UserError("`y` has several numbers a point: give one class for each.", "y")
+        raise UserError("`y` has several numbers per point: give one class for each.", "y")
     if given is None:
         return sort_classes(name_classes(values.tolist()))
     return [str(name) for name in given]
@@ -185,7 +185,7 @@ def _targets(values: Array, parameter: str, class_names: Sequence[str], as_place
             )
         return values.reshape(len(values), -1).astype(np.float32)
     if values.ndim != 1:
-        raise UserError(f"`{parameter}` has several values a point: give one class.", parameter)
+        raise UserError(f"`{parameter}` has several values per point: give one class.", parameter)
     found = name_classes(values.tolist())
     if as_places and values.dtype.kind in "iu":
         inside = (values >= 0) & (values < len(class_names))
@@ -195,7 +195,7 @@ def _targets(values: Array, parameter: str, class_names: Sequence[str], as_place
     wrong = np.flatnonzero(places < 0)
     if len(wrong):
         raise UserError(
-            f"`{parameter}` has {found[wrong[0]]!r} at place {wrong[0]}, which is none of the "
+            f"`{parameter}` has {found[wrong[0]]!r} at place {wrong[0]}, which is not one of the "
             f"{len(class_names)} classes.",
             parameter,
         )

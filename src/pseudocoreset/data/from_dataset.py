@@ -69,8 +69,8 @@ def _read(dataset: Any, source: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray
         pair = dataset[position]
         if not isinstance(pair, Sequence) or len(pair) != 2:
             raise UserError(
-                f"{source}, image {position}: is no pair of an image and its label; let the data "
-                "set give these two."
+                f"{source}, image {position}: is not a pair (image, label); the data set must "
+                "return such pairs."
             )
         image, label = pair
         pixels = _channels_first(image, f"{source}, image {position}")
@@ -78,8 +78,9 @@ def _read(dataset: Any, source: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray
             images = np.empty((size, *pixels.shape), np.uint8)
         if pixels.shape != images.shape[1:]:
             raise UserError(
-                f"{source}, image {position}: its shape {pixels.shape} isn't {images.shape[1:]} as "
-                "the first image's; resize all to one size and mode in the data set's transform."
+                f"{source}, image {position}: its shape {pixels.shape} differs from "
+                f"{images.shape[1:]} of the first image; resize all images to one size and mode "
+                "in the data set's transform."
             )
         images[position] = pixels
         labels[position] = _label(label, f"{source}, image {position}")

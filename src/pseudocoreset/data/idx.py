@@ -76,7 +76,7 @@ def _read_splits(root: Path, places: tuple[str, ...]) -> tuple[Split, Split]:
     require_folder(root, expected)
     folder = find_folder(root, places, [stem + end for stem in stems for end in ("", ".gz")])
     if folder is None:
-        raise UserError(f"{root}: none of the files is there; give a folder that holds {expected}.")
+        raise UserError(f"{root}: the files are missing; give a folder that holds {expected}.")
     train, test = (
         make_split(
             f"{folder / part}-*",
@@ -95,7 +95,8 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
         path = path.with_name(path.name + ".gz")
     if not path.is_file():
         raise UserError(
-            f"{path.with_suffix('')}: the file is missing, and so is {path.name}; get one of them."
+            f"{path.with_suffix('')}: this file and {path.name} are both missing; download one "
+            "of them."
         )
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
@@ -112,7 +113,7 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     if len(content) != prod(shape):
         found = "more" if len(content) > prod(shape) else str(len(content))
         raise UserError(
-            f"{path}: the header promises {prod(shape)} bytes ({'×'.join(map(str, shape))}) and "
+            f"{path}: the header announces {prod(shape)} bytes ({'×'.join(map(str, shape))}) and "
             f"the file holds {found}, {AGAIN}."
         )
     return np.frombuffer(content, np.uint8).reshape(shape)
@@ -129,7 +130,8 @@ def _shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
     shape = struct.unpack(f">{dimensions}I", header[4:])
     if prod(shape) > LARGEST_CONTENT:
         raise UserError(
-            f"{path}: the header promises {prod(shape)} bytes; expected at most {LARGEST_CONTENT}, "
+            f"{path}: the header announces {prod(shape)} bytes; expected at most "
+            f"{LARGEST_CONTENT}, "
             f"{AGAIN}."
         )
     return shape

@@ -108,7 +108,7 @@ def _check_known(spec: str, kind: str, place: str) -> None:
     if spec == "digits" or spec in EMBEDDED_TABLES or (kind in PLACES and place):
         return
     if kind in PLACES:
-        raise UserError(f"`data` is {spec!r}: say where it is, as in {PLACES[kind]}.", "data")
+        raise UserError(f"`data` is {spec!r}: add its location, as in {PLACES[kind]}.", "data")
     path = Path(spec)
     if spec and path.exists():
         kinds = {".csv": "table", ".npz": "npz"}
@@ -118,7 +118,7 @@ def _check_known(spec: str, kind: str, place: str) -> None:
     known = {name.partition(":")[0]: name for name in KNOWN}
     near = nearest(kind, list(known))
     ending = f"did you mean {known[near]}?" if near else f"give one of {', '.join(KNOWN)}."
-    raise UserError(f"`data` is {spec!r}, which is no known data set; {ending}", "data")
+    raise UserError(f"`data` is {spec!r}, which is not a known data set; {ending}", "data")
 
 
 def _check_options(

@@ -85,14 +85,14 @@ def load_pickle(path: Path) -> Any:
         return _Unpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except _RefusedError as asked:
         raise UserError(
-            f"{path}: the pickle asks for {asked}, which a CIFAR file never does; don't trust it, "
-            "and get the archive again from its source."
+            f"{path}: the pickle asks for {asked}, which a CIFAR file never does; don't trust "
+            "it, and download the archive again from its source."
         ) from None
     except OSError:
         raise
     # Damaged opcodes can raise nearly anything: IndexError, KeyError, TypeError, MemoryError ...
     except Exception:
         raise UserError(
-            f"{path}: expected a whole pickle, found a damaged or truncated one; get or unpack the "
-            "archive again."
+            f"{path}: expected a whole pickle, found a damaged or truncated one; download or "
+            "unpack the archive again."
         ) from None

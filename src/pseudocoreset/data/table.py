@@ -38,7 +38,7 @@ def read_table(
     target = names[-1] if target is None else target
     if target not in names:
         raise UserError(
-            f"`target` {printable(target)} is no column of {path}{did_you_mean(target, names)}: "
+            f"`target` {printable(target)} is not a column of {path}{did_you_mean(target, names)}: "
             f"give one of {printable(', '.join(names))}.",
             "target",
         )

@@ -2,9 +2,10 @@
 
 from pseudocoreset.distillation.distill import distill
 from pseudocoreset.distillation.job import DistillOptions, Job, resolve
-from pseudocoreset.distillation.loop import FARTHEST, check_stores, run
+from pseudocoreset.distillation.loop import FARTHEST, run
 from pseudocoreset.distillation.rules import SLOTS
 from pseudocoreset.distillation.start import start_points
+from pseudocoreset.distillation.stores import check_stores
 
 __all__ = [
     "FARTHEST",

@@ -8,6 +8,7 @@ from typing import Any
 from pseudocoreset.augment import Augmentation
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data
+from pseudocoreset.distillation.stores import refuse_other_data, times
 from pseudocoreset.engine.options import Options, limits_of, option, parsed
 from pseudocoreset.engine.search import Among, Around
 from pseudocoreset.engine.text import printable
@@ -27,7 +28,7 @@ from pseudocoreset.recipes import Recipe, recipe_for
 class DistillOptions(Options):
     """The options of the loop, whatever the method."""
 
-    ipc: int = option(10, "images per class; points for regression", at_least=1)
+    ipc: int = option(10, "images per class; for regression, number of points", at_least=1)
     form: str = option(
         "pixels",
         "how images are stored: pixels, mosaic:F for F×F smaller ones, or chroma:F for twice as "
@@ -36,40 +37,45 @@ class DistillOptions(Options):
     )
     labels: str = option(
         "hard",
-        "targets: hard (fixed), learned, or experts (their mean prediction at the end)",
+        "labels: hard (fixed classes), learned, or experts (the experts' mean prediction at the "
+        "end)",
         choices=("hard", "learned", "experts"),
         search=Among(("hard", "learned")),
     )
     label_start: str = option(
         "classes",
-        "what learned labels are at first: classes (smoothed) or experts (their mean prediction)",
+        "start of learned labels: classes (smoothed), or experts (their mean prediction)",
         choices=("classes", "experts"),
         search=Among(("classes", "experts")),
     )
     label_temperature: float = option(
         1.0,
-        "make soft labels sharper at the end: p^(1/T), renormalised; below 1 is sharper",
+        "temperature T of soft labels at the end: p^(1/T), normalised; below 1 makes them sharper",
         above=0,
     )
-    steps: int = option(1000, "updates (N)", at_least=0, extendable=True)
+    steps: int = option(1000, "number of updates (N)", at_least=0, extendable=True)
     lr_images: float = option(
-        1000.0, "learning rate of the inputs, for a mean loss (α)", above=0, search=Around(32, 8)
+        1000.0,
+        "learning rate of the images or inputs, for a mean loss (α)",
+        above=0,
+        search=Around(32, 8),
     )
     optimizer: str = option(
         "sgd",
-        "rule of the updates: sgd, or adam, whose learning rates are far smaller",
+        "optimizer of the updates: sgd, or adam (which needs much smaller learning rates)",
         choices=("sgd", "adam"),
     )
-    momentum: float = option(0.5, "momentum of the updates", at_least=0, below=1)
+    momentum: float = option(0.5, "momentum (beta1 of Adam) of the updates", at_least=0, below=1)
     average: float = option(
         0.0,
-        "make the coreset the mean over about this share of the updates, the last ones; 0: the "
-        "last one",
+        "average the coreset over about this share of the last updates; 0: no average",
         at_least=0,
         at_most=1,
     )
     batch: int = option(
-        100, "coreset points a step and an update (B); bpc-w, unrolled: a step", at_least=1
+        100,
+        "coreset points per step and per update (B); for bpc-w and unrolled, per step",
+        at_least=1,
     )
     dsa: str | None = option(
         None, "augmentation: on, off, or kinds separated by commas; default: the experts' own"
@@ -79,7 +85,8 @@ class DistillOptions(Options):
     )
     init: str = option(
         "real",
-        "what the coreset is at first: real, noise, or the path of a coreset or a run to improve",
+        "start of the coreset: real (random training points), noise, or the path of a coreset or "
+        "run",
     )
     target_noise: float | None = option(
         None,
@@ -88,7 +95,7 @@ class DistillOptions(Options):
         above=0,
     )
     checkpoint_every: int = option(
-        25, "updates between two checkpoints", at_least=1, extendable=True
+        25, "number of updates between checkpoints", at_least=1, extendable=True
     )
 
 
@@ -180,6 +187,7 @@ def resolve(
             f"`method` is a {type(method).__name__}: give a method, such as FBPC(), or its name.",
             "method",
         )
+    refuse_other_data(stores, data)
     found = recipe if isinstance(recipe, Recipe) else _find(data, method, options, recipe)
     values = _for_optimizer(_recipe_values(found, method), options)
     found = replace(found, values=values)
@@ -203,7 +211,7 @@ def resolve(
     dsa = loop.dsa if loop.dsa is not None else _dsa_of(stores, data)
     augmentation = Augmentation.parse(dsa, data.mirror)
     if augmentation.kinds and not data.is_image:
-        raise UserError(f"`dsa` {dsa} augments images, and {data.name} has none.", "dsa")
+        raise UserError(f"`dsa` {dsa} is for images, and {data.name} is a table.", "dsa")
     loop = replace(loop, dsa=str(augmentation), form=str(form))
     if isinstance(likelihood, Gaussian):
         loop = replace(loop, target_noise=likelihood.noise)
@@ -226,7 +234,9 @@ def _start(init: str) -> Pseudocoreset | None:
     path = Path(init)
     path = path / "coreset.safetensors" if path.is_dir() else path
     if init == FROM_CORESET and not path.exists():
-        raise UserError("the run began with a coreset: give `init`, its file.", "init")
+        raise UserError(
+            "the run started from a coreset: give the file of this coreset as `init`.", "init"
+        )
     if not path.is_file():
         raise UserError(
             f"`init` is {printable(init)}: give real, noise, or the path of a coreset.", "init"
@@ -253,21 +263,16 @@ def _check_start(start: Pseudocoreset, data: Data, loop: DistillOptions, form: F
     digests = (made.train_digest, made.test_digest)
     if made.train_digest and digests != (data.train_digest, data.test_digest):
         raise UserError(
-            f"`init` is a coreset of other data ({printable(made.data)}), and may have been made "
-            f"of test points of {data.name}: give one of the same data.",
+            f"`init` is a coreset of other data ({printable(made.data)}), and may contain test "
+            f"points of {data.name}: give a coreset of the same data.",
             "init",
         )
     if data.holdout is not None and made.data_fingerprint != data.fingerprint:
         raise UserError(
-            "`init` is a coreset that may have been made of points that are held out here: give "
-            "one that was made with the same `holdout`.",
+            "`init` is a coreset that may have used points that are held out here: give one that "
+            "was made with the same `holdout`.",
             "init",
         )
-
-
-def times(shape: Sequence[int]) -> str:
-    """A shape in words, such as 3×32×32."""
-    return "×".join(map(str, shape))
 
 
 def form_fits(spec: str, data: Data, ipc: int) -> bool:
@@ -295,7 +300,7 @@ def _recipe_values(recipe: Recipe, method: Method) -> dict[str, Any]:
         owner = next((o for o in (DistillOptions, type(method)) if name in _names(o)), None)
         if owner is None:
             raise UserError(
-                f"the recipe {recipe.data} has {printable(name)}, which is no option of "
+                f"the recipe {recipe.data} has {printable(name)}, which is not an option of "
                 f"{method_name(method)}.",
                 "recipe",
             )
@@ -339,7 +344,7 @@ def _dsa_of(stores: Sequence[ExpertStore], data: Data) -> str:
     for store in stores:
         if store.identity.dsa != stores[0].identity.dsa:
             raise UserError(
-                f"{stores[0].path} and {store.path} hold experts of different augmentation "
+                f"{stores[0].path} and {store.path} hold experts with different augmentation "
                 f"({stores[0].identity.dsa} and {store.identity.dsa}): give `dsa`.",
                 "dsa",
             )
@@ -352,14 +357,20 @@ def _check_use(method: Method, given: DistillOptions, complete: DistillOptions) 
         for name in UPDATE_OPTIONS:
             if name in given.given:
                 raise UserError(
-                    f"`{name}` has no use in {method_name(method)}, which makes no updates: leave "
-                    "it out.",
+                    f"`{name}` has no effect in {method_name(method)}, which makes no updates: "
+                    "leave it out.",
                     name,
                 )
         if complete.labels == "learned":
-            raise UserError(f"{method_name(method)} learns no `labels`: leave them hard.", "labels")
+            raise UserError(
+                f"{method_name(method)} can't learn `labels`: use hard labels.", "labels"
+            )
     for name in FOR_LEARNED:
         if name in given.given and complete.labels != "learned":
-            raise UserError(f"`{name}` has no use unless `labels` are learned.", name)
+            raise UserError(
+                f"`{name}` has no effect unless `labels` are learned: leave it out.", name
+            )
     if "label_temperature" in given.given and complete.labels == "hard":
-        raise UserError("`label_temperature` has no use for hard `labels`.", "label_temperature")
+        raise UserError(
+            "`label_temperature` has no effect on hard `labels`: leave it out.", "label_temperature"
+        )

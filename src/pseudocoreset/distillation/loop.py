@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from math import inf, isfinite
 from pathlib import Path
 
@@ -12,14 +13,14 @@ from torch import Tensor
 
 from pseudocoreset.coreset import Provenance, Pseudocoreset
 from pseudocoreset.data import Data
-from pseudocoreset.distillation.job import Job, times
+from pseudocoreset.distillation.job import Job
 from pseudocoreset.distillation.rules import SLOTS, direction_of, with_slots
 from pseudocoreset.distillation.start import learnable, start_points
+from pseudocoreset.distillation.stores import check_stores
 from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.engine.random import Rng
-from pseudocoreset.engine.text import printable
 from pseudocoreset.engine.versions import made_on
 from pseudocoreset.errors import DivergedError, UserError
 from pseudocoreset.experts import ExpertStore
@@ -102,8 +103,21 @@ def run(
         folder = RunFolder(
             Path(out), whole, job.extendable(), device=place, other_versions=other_versions
         )
+    whole_coreset = partial(
+        Pseudocoreset,
+        class_names=data.class_names,
+        scaling=data.scaling,
+        dsa=str(job.augmentation),
+        form=job.form,
+        likelihood=job.likelihood,
+        target_scaling=data.target_scaling,
+        columns=data.columns,
+    )
     with nullcontext() if folder is None else folder.alone():
         if divergence is not None:
+            if folder is not None and not folder.start_path.exists():  # for the page
+                start = whole_coreset(*making.start(), provenance=provenance)
+                start.save(folder.start_path, precision="byte")
             making.go(divergence, folder, progress)
         stored, targets = making.result()
         parts = [] if folder is None else folder.parts()
@@ -111,17 +125,8 @@ def run(
             "updates": parts or [{"after_update": 0, **made_on(place)}],
             "experts": [made for store in stores for made in store.makers()],
         }
-        coreset = Pseudocoreset(
-            stored.cpu(),
-            targets.cpu(),
-            class_names=data.class_names,
-            scaling=data.scaling,
-            dsa=str(job.augmentation),
-            provenance=replace(provenance, made=made),
-            form=job.form,
-            likelihood=job.likelihood,
-            target_scaling=data.target_scaling,
-            columns=data.columns,
+        coreset = whole_coreset(
+            stored.cpu(), targets.cpu(), provenance=replace(provenance, made=made)
         )
         if folder is not None:
             coreset.save(folder.coreset_path)
@@ -131,7 +136,7 @@ def run(
 def _networks(stores: Sequence[ExpertStore], given: Sequence[NetLike], data: Data) -> list[Net]:
     """The networks: the experts' own, or those that were given without experts."""
     if given and stores:
-        raise UserError("networks come with their `experts`: leave `net` out.", "net")
+        raise UserError("the networks are those of the `experts`: leave `net` out.", "net")
     networks = [store.make_net() for store in stores]
     networks = networks or [
         make_net(net, **data.shape) for net in given or [default_net(data.input_shape)]
@@ -146,26 +151,7 @@ def _networks(stores: Sequence[ExpertStore], given: Sequence[NetLike], data: Dat
 
 def _require_experts(name: str, stores: Sequence[ExpertStore]) -> None:
     if not stores:
-        raise UserError(f"`{name}` of the experts need experts: give `experts`.", name)
-
-
-def check_stores(stores: Sequence[ExpertStore], data: Data) -> None:
-    """Refuse experts of other data, and damaged ones.
-
-    Args:
-        stores: the experts
-        data: the data set
-    """
-    for store in stores:
-        if store.identity.fingerprint != data.fingerprint:
-            there, holdout = store.identity, 0 if data.holdout is None else len(data.holdout)
-            raise UserError(
-                f"{store.path} holds experts of other data: of {printable(there.data)}, `holdout` "
-                f"{there.holdout} and inputs of {times(there.input_shape)}, not of {data.name} "
-                f"with `holdout` {holdout} and inputs of {times(data.input_shape)}.",
-                "experts",
-            )
-        store.refuse_damaged()
+        raise UserError(f"`{name}` experts needs trained experts: give `experts`.", name)
 
 
 class _Run:
@@ -207,6 +193,13 @@ class _Run:
     def coreset(self) -> Points:
         """The points that networks see now."""
         return self._points(self._now[1])
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        """Stored inputs and targets before the first update."""
+        targets = self._targets.cpu()
+        if not targets.is_floating_point():
+            targets = targets[:: self._job.form.seen]  # one class a stored image
+        return self._now[1]["images"].cpu(), targets
 
     def _expert_targets(self, inputs: Tensor) -> Tensor:
         job, rng = self._job, Rng(inputs.device, self._seed, "expert targets")
@@ -341,9 +334,9 @@ class _Run:
         config = self._job.config()
         rates = [f"`{name}` ({config[name]:g})" for name in config if name.startswith("lr_")]
         raise DivergedError(
-            f"update {update} gave a loss or a gradient that is not finite. The run keeps what was "
-            f"done before it: begin another `out` with a lower {' or '.join(rates)}, or look for "
-            "values out of range in the data.",
+            f"update {update} gave a loss or a gradient that is not finite. The updates before "
+            f"it are stored. Start another `out` with a lower {' or '.join(rates)}, or check the "
+            "data for extreme values.",
             "lr_images",
         )
 
@@ -357,8 +350,8 @@ def _warn_of_missed(missed: int, job: Job) -> None:
     if missed > LOUD_SHARE * job.options.steps:
         warnings.warn(
             f"{missed} of {job.options.steps} updates did not reach the loss γ = "
-            f"{config.get('gamma')} within {config.get('max_map_steps')} steps, so their posterior "
-            "of the coreset is not one: raise `gamma` or `max_map_steps`.",
+            f"{config.get('gamma')} within {config.get('max_map_steps')} steps, so they used a "
+            "bad approximation of the coreset's posterior: raise `gamma` or `max_map_steps`.",
             RuntimeWarning,
             stacklevel=3,
         )

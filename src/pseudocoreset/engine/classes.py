@@ -42,7 +42,7 @@ def class_named(
     found = imported(name, what, source=source, trust_code=trust_code)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise UserError(
-            f"{name} is no {what}: let it be a frozen dataclass that derives from "
+            f"{name} is not a {what}: it must be a frozen dataclass that derives from "
             f"pseudocoreset.{base.__name__}.",
             what,
         )

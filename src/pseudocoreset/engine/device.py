@@ -27,10 +27,12 @@ def choose_device(device: DeviceLike) -> torch.device:
     if place.type == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise UserError(f"`device` {device}: PyTorch sees no CUDA device; give cpu.", "device")
+        raise UserError(
+            f"`device` {device}: PyTorch finds no CUDA device; give cpu or auto.", "device"
+        )
     if place.index is not None and place.index >= torch.cuda.device_count():
         raise UserError(
-            f"`device` {device}: PyTorch sees {torch.cuda.device_count()} CUDA devices.", "device"
+            f"`device` {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices.", "device"
         )
     if place.index not in (None, torch.cuda.current_device()):
         torch.cuda.set_device(place)  # captured steps and streams are those of the current device

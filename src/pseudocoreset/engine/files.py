@@ -111,7 +111,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path} can't be written ({reason}): give another place.") from None
+        raise UserError(f"{path} can't be written ({reason}): give another path.") from None
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -119,9 +119,9 @@ def refuse_unwritable(folder: Path) -> None:
     whole = folder.absolute()
     there = next(place for place in (whole, *whole.parents) if place.exists())
     if not there.is_dir():
-        raise UserError(f"{folder} can't be a folder, as {there} is a file: give another place.")
+        raise UserError(f"{folder} can't be created because {there} is a file: give another path.")
     if not os.access(there, os.W_OK):
-        raise UserError(f"{folder} can't be written to, as {there} can't: give another place.")
+        raise UserError(f"{folder} can't be written: {there} is not writable. Give another path.")
 
 
 def refuse_unwritable_file(path: Path | str | None, *read: Path | str) -> None:
@@ -129,9 +129,9 @@ def refuse_unwritable_file(path: Path | str | None, *read: Path | str) -> None:
     if path is None:
         return
     if Path(path).resolve() in [Path(name).resolve() for name in read]:
-        raise UserError(f"{path} is what is read, and would be lost: write to another file.")
+        raise UserError(f"{path} is also an input and would be overwritten: write to another file.")
     if Path(path).is_dir():
-        raise UserError(f"{path} can't be written, as it is a folder: give another place.")
+        raise UserError(f"{path} is a folder and can't be written as a file: give another path.")
     refuse_unwritable(Path(path).parent)
 
 
@@ -228,7 +228,7 @@ def open_tensors(path: Path, what: str = ANY) -> Iterator[tuple[Any, dict[str, A
             yield tensors, metadata
     except FileNotFoundError:
         if path.exists():  # safetensors says so of a file that it may not read, too
-            raise UserError(f"{path} can't be read: look at its permissions.") from None
+            raise UserError(f"{path} can't be read: check its permissions.") from None
         raise UserError(f"{path} does not exist: give the path of {what}.") from None
     except UserError:
         raise

@@ -74,8 +74,7 @@ def refuse_other(made: object, device: torch.device, where: object) -> None:
         # A build for another device, 2.13.0+cpu, is the same version.
         if before is not None and str(before).partition("+")[0] != now.partition("+")[0]:
             raise UserError(
-                f"{where} was begun with {name} {printable(before)}, not {now}, and its parts "
-                "would not be of one kind: give `other_versions` to go on all the same, or "
-                "another `out`.",
+                f"{where} was started with {name} {printable(before)}, not {now}: give "
+                "`other_versions` to resume anyway, or another `out`.",
                 "other_versions",
             )

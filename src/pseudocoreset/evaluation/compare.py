@@ -113,7 +113,7 @@ def compare(
     given = sampler != "tuned" or net is not None or weight is not None
     if given and isinstance(a, Posterior) and isinstance(b, Posterior):
         raise UserError(
-            "both are sampled already: leave `sampler`, `net` and `weight` out.", "sampler"
+            "both are already sampled: leave `sampler`, `net` and `weight` out.", "sampler"
         )
     both = in_place_of_full(a, b, data, net)
     for each in both:
@@ -152,11 +152,11 @@ def in_place_of_full(
             own = other.make_net().spec if net is None else net  # a file's own code is refused
             found.append(whole_data(data, own, other.likelihood))
         elif net is None:
-            raise UserError("`net` must be given where both are full.", "net")
+            raise UserError("`net` must be given if both are full.", "net")
         elif data.task == "regression":
             raise UserError(
-                f"`{name}` is full, and so is the other: for regression one must be a posterior or "
-                "a coreset, whose noise is taken.",
+                f"`{name}` is full, and so is the other: for regression one of them must be a "
+                "posterior or a coreset, to set the noise.",
                 name,
             )
         else:

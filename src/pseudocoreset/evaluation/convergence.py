@@ -146,7 +146,7 @@ def convergence(
 
 
 def warning_of(share: float, chains: int) -> str:
-    """What a reader should know where chains disagree; empty where they do not.
+    """A warning where chains disagree; empty where they agree.
 
     Args:
         share: of predictions with an R̂ above the limit
@@ -156,9 +156,9 @@ def warning_of(share: float, chains: int) -> str:
         return ""
     who = f"The {chains} chains do not agree" if chains > 1 else "The chain has not settled"
     return (
-        f"{who}: R̂ is above {LIMIT} for {share:.0%} of the predictions. The samples are networks "
-        "from several places, not draws from one posterior; averages over them may be good, but "
-        "their spread is no measure of the posterior's."
+        f"{who}: R̂ is above {LIMIT} for {share:.0%} of the predictions. The samples do "
+        "not represent one posterior. Averaged predictions may still be good, but the spread of "
+        "the samples does not measure the posterior's uncertainty."
     )
 
 

@@ -20,6 +20,7 @@ from pseudocoreset.evaluation.calibration import calibrated
 from pseudocoreset.evaluation.convergence import convergence
 from pseudocoreset.evaluation.corruption_scores import CorruptionScores
 from pseudocoreset.evaluation.corruptions import SEVERITIES
+from pseudocoreset.evaluation.examples import examples
 from pseudocoreset.evaluation.metrics import (
     METRICS,
     Predicted,
@@ -78,6 +79,8 @@ class Evaluation:
     """Whether chains agree; None where they are too short to tell."""
     selective: dict[str, list[float]] = field(default_factory=dict)
     """Accuracy of the pooled samples on the points they are most sure of, by the share kept."""
+    examples: dict[str, Any] = field(default_factory=dict)
+    """Points that the pooled samples are most uncertain of, or get most wrong."""
 
     def __getattr__(self, name: str) -> float:
         """The mean of a score over seeds: `.accuracy`, `.nll`, `.rmse`, …"""
@@ -137,6 +140,7 @@ class Evaluation:
             "reliability": self.reliability,
             "convergence": self.convergence,
             "selective": self.selective,
+            "examples": self.examples,
             **{name: found.as_json() for name, found in shifts.items() if found is not None},
         }
 
@@ -196,7 +200,7 @@ def evaluate(
     if isinstance(what, Posterior):
         if sampler != "tuned" or net is not None or weight is not None:
             raise UserError(
-                "a posterior is sampled already: leave `sampler`, `net` and `weight` out.",
+                "a posterior is already sampled: leave `sampler`, `net` and `weight` out.",
                 "sampler",
             )
         posteriors = [what]
@@ -309,6 +313,7 @@ def score_posteriors(
         risk_and_coverage(together.probabilities, together.labels)
         if isinstance(together, Predicted)
         else {},
+        examples(together),
     )
 
 

@@ -225,6 +225,12 @@ def root_mean_square_error(predicted: PredictedNumbers) -> float:
     return float((predicted.mean - predicted.targets).double().square().mean().sqrt())
 
 
+def root_mean_square_error_of_the_mean(predicted: PredictedNumbers) -> float:
+    """RMSE of always predicting the mean of these targets."""
+    targets = predicted.targets.double()
+    return float((targets - targets.mean(0)).square().mean().sqrt())
+
+
 def regression_nll(predicted: PredictedNumbers) -> float:
     """−log of the averaged predictive density, mean over points, in raw units."""
     noise = predicted.noise.double()
@@ -263,6 +269,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("rmse", "RMSE", root_mean_square_error, "regression"),
     Metric("nll", "NLL", regression_nll, "regression"),
     Metric("coverage", "Coverage of 90 % intervals", coverage, "regression", True),
+    Metric(
+        "mean_rmse", "RMSE of the mean target", root_mean_square_error_of_the_mean, "regression"
+    ),
 )
 """All metrics; those of a task are computed for it."""
 

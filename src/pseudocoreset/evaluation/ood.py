@@ -62,7 +62,9 @@ def fitting_images(other: Data, input_shape: tuple[int, ...]) -> UInt8[Tensor, "
         input_shape: channels, height and width that networks take
     """
     if not other.is_image or len(input_shape) != 3:
-        raise UserError(f"`ood` needs images, and {other.name} can't be shown as such.", "ood")
+        raise UserError(
+            f"`ood` needs images, and {other.name} can't be converted to images.", "ood"
+        )
     channels, side = input_shape[0], input_shape[-1]
     images = resize(other.test.inputs, side)
     if images.shape[1] == channels:

@@ -55,8 +55,8 @@ def _check_provenance(what: Pseudocoreset | Posterior, data: Data, split: str) -
     made = provenance_of(what)
     if made is None or not (made.train_digest or made.data_fingerprint):
         warnings.warn(
-            "of what data the coreset was made is not known: if these points were among them, the "
-            "scores mean nothing.",
+            "the file does not say which data the coreset was made from: if these points were "
+            "used, the scores are not valid.",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -71,7 +71,7 @@ def _check_provenance(what: Pseudocoreset | Posterior, data: Data, split: str) -
         if not same and made.holdout != holdout:
             warnings.warn(
                 f"the coreset is of the first edition and was made with `holdout` {made.holdout}, "
-                f"so it can't be told whether it was made of these data.",
+                f"so it is unknown whether it was made from these data.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -80,20 +80,20 @@ def _check_provenance(what: Pseudocoreset | Posterior, data: Data, split: str) -
     if other:
         raise UserError(
             f"the {' and '.join(other)} points of {data.name} are not those that the coreset was "
-            f"made with ({printable(made.data)}): give the same data, or `other_data` if it is "
-            "meant.",
+            f"made with ({printable(made.data)}): give the same data, or `other_data` if this is "
+            "intended.",
             "data",
         )
     if split == "holdout" and made.holdout != holdout:
         raise UserError(
-            f"the coreset was made with `holdout` {made.holdout}, so it may have been made of "
-            "points that are held out here: give the same `holdout`.",
+            f"the coreset was made with `holdout` {made.holdout}, so it may have used points "
+            "that are held out here: give the same `holdout`.",
             "holdout",
         )
     if split == "holdout" and made.data_fingerprint != data.fingerprint:
         raise UserError(  # which are held out follows from their order
-            f"other points of {data.name} are held out than when the coreset was made: give the "
-            "data in the same order, as files under the same names are.",
+            f"the held-out points of {data.name} are not those of the time when the coreset was "
+            "made: give the data in the same order, with the same file names.",
             "holdout",
         )
 

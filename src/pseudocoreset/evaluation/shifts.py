@@ -62,7 +62,7 @@ def asked_shifts(
         ood: other data
     """
     if corruptions is None and corruptions_dir is not None:
-        raise UserError("`corruptions_dir` has no use without `corruptions`.", "corruptions_dir")
+        raise UserError("`corruptions_dir` has no effect without `corruptions`.", "corruptions_dir")
     if corruptions is None and ood is None:
         return None
     for name, value in (("corruptions", corruptions), ("ood", ood)):

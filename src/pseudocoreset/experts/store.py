@@ -123,7 +123,7 @@ class ExpertStore:
             source = content.get("net_source")
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
-                f"{path} is no expert store (it has no index.json): make one with "
+                f"{path} is not an expert store (it has no index.json): make one with "
                 "`pseudocoreset experts`."
             ) from None
         except UserError:
@@ -180,7 +180,7 @@ class ExpertStore:
         return store
 
     def _refuse_another(self, there: "ExpertStore") -> None:
-        advice = "give another `out`, or the settings it was begun with"
+        advice = "give another `out`, or the settings it was started with"
         self._refuse_other(self.path, asdict(there.identity), advice)
 
     def _refuse_other(self, path: Path, identity: Mapping[str, Any], advice: str) -> None:

@@ -29,14 +29,14 @@ class ExpertOptions(Options):
     """How experts are trained and what is kept of them."""
 
     num: int = option(20, "number of experts", at_least=1)
-    epochs: int = option(30, "epochs each is trained for", at_least=1)
+    epochs: int = option(30, "epochs per expert", at_least=1)
     lr: float = option(0.01, "learning rate of plain SGD", above=0)
-    batch: int = option(256, "points a step", at_least=1)
+    batch: int = option(256, "points per step", at_least=1)
     dsa: str | None = option(
         None, "augmentation: on, off, or kinds separated by commas; default: on for images"
     )
     from_epoch: int = option(
-        0, "keep snapshots of this epoch and later ones (0 keeps the init too)", at_least=0
+        0, "first epoch to store (0 also stores the initial weights)", at_least=0
     )
     half: bool = option(False, "store snapshots in half precision")
 

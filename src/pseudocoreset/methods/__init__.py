@@ -94,8 +94,8 @@ def _prepared(method: Method, context: Context) -> Divergence:
         ) from error
     if not isinstance(made, Divergence):
         raise UserError(
-            f"the method {name} gave a {type(made).__name__} in prepare(context): let it give an "
-            "object with the methods start() and gradient(coreset, state, rng).",
+            f"the method {name} gave a {type(made).__name__} in prepare(context): it must return "
+            "an object with the methods start() and gradient(coreset, state, rng).",
             "method",
         )
     return made
@@ -106,7 +106,7 @@ def check_state(state: Mapping[str, object]) -> None:
     for name, kept in state.items():
         if not isinstance(kept, Tensor):
             raise UserError(
-                f"the method keeps a {type(kept).__name__}, {name}: let it be a tensor.", "method"
+                f"the method keeps a {type(kept).__name__}, {name}: it must be a tensor.", "method"
             )
 
 
@@ -114,14 +114,14 @@ def check_estimate(estimate: object, coreset: Points) -> None:
     """Refuse a method's estimate that does not fit the coreset."""
     if not isinstance(estimate, Estimate):
         raise UserError(
-            f"the method's gradient gave {type(estimate).__name__}: let it give an Estimate.",
+            f"the method's gradient gave {type(estimate).__name__}: it must return an Estimate.",
             "method",
         )
     check_state(estimate.state)
     for name, value in estimate.info.items():
         if not isinstance(value, int | float):
             raise UserError(
-                f"the method's info has a {type(value).__name__}, {name}: let it be a number.",
+                f"the method's info has a {type(value).__name__}, {name}: it must be a number.",
                 "method",
             )
     wanted = {"inputs": coreset.inputs}
@@ -132,7 +132,7 @@ def check_estimate(estimate: object, coreset: Points) -> None:
         if gradient is None or gradient.shape != values.shape:
             found = "none" if gradient is None else "×".join(map(str, gradient.shape))
             raise UserError(
-                f"the method's estimate has {found} as the gradient of {name}: let it give one of "
-                f"{'×'.join(map(str, values.shape))}.",
+                f"the method's estimate has {found} as the gradient of {name}: it must have the "
+                f"shape {'×'.join(map(str, values.shape))}.",
                 "method",
             )

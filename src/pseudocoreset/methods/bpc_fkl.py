@@ -84,7 +84,7 @@ class BPCForwardKL(Sampled):
     update: ClassVar[type[Update]] = _Update
 
     expert_epochs: int = option(
-        1, "compare the student with the expert so many epochs after its start", at_least=1
+        1, "epochs of the expert that the student is compared after", at_least=1
     )
 
     @property

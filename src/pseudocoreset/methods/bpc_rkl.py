@@ -162,13 +162,13 @@ class BPCReverseKL(Sampled):
     )
     weight_x: float = option(
         1.0,
-        "what the mean log-likelihood of the real points counts; their number for the exact "
+        "weight of the mean log-likelihood of the real points; their number gives the exact "
         "gradient of the KL",
         above=0,
     )
     weight_u: float = option(
         1.0,
-        "what the mean log-likelihood of the coreset counts; its size for the exact gradient of "
+        "weight of the mean log-likelihood of the coreset; its size gives the exact gradient of "
         "the KL",
         above=0,
     )

@@ -134,10 +134,10 @@ class BPCWasserstein(WeightSpace):
     update: ClassVar[type[Update]] = _Update
 
     expert_epochs: int = option(
-        1, "compare the student with the expert so many epochs after its start", at_least=1
+        1, "epochs of the expert that the student is compared after", at_least=1
     )
     lr_lr: float = option(
-        1e-5, "learning rate of the students' learning rate; 0 leaves it as it is", at_least=0
+        1e-5, "learning rate of the students' learning rate; 0 keeps it fixed", at_least=0
     )
 
     @property

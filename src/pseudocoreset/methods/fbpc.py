@@ -29,29 +29,31 @@ from pseudocoreset.training import coreset_points, outputs_of
 @dataclass(frozen=True)
 class _FunctionSpace(Method):
     samples: int = option(30, "Monte-Carlo samples (S)", at_least=1)
-    from_epoch: int = option(2, "use experts from this epoch on (T)", at_least=0, search=Epochs())
+    from_epoch: int = option(
+        2, "first epoch of the experts to use (T)", at_least=0, search=Epochs()
+    )
     to_epoch: int | None = option(
         None,
-        "use experts up to this epoch; none: to their last",
+        "last epoch of the experts to use; none: their last",
         at_least=0,
         search=Epochs(after="from_epoch"),
     )
     gamma: float = option(
         0.1,
-        "training loss at which the MAP solution of the coreset is reached (γ), above the lowest "
-        "loss that the targets allow",
+        "training loss at which the MAP solution of the coreset counts as found (γ), measured "
+        "from the lowest possible loss",
         above=0,
         search=Around(2, 8),
     )
-    lr_map: float = option(0.001, "learning rate of Adam towards the MAP solution", above=0)
-    max_map_steps: int = option(5000, "bound on the steps towards the MAP solution", at_least=1)
-    draws: int = option(1, "augmentations under which an update sees the coreset", at_least=1)
+    lr_map: float = option(0.001, "learning rate of Adam for the MAP solution", above=0)
+    max_map_steps: int = option(5000, "most steps for the MAP solution", at_least=1)
+    draws: int = option(1, "augmented copies of the coreset per update", at_least=1)
     experts_each: int = option(
-        1, "experts of an update; its augmentations are shared out among them", at_least=1
+        1, "experts per update; the augmented copies are divided among them", at_least=1
     )
-    reuse: int = option(1, "updates that share one MAP solution of the coreset", at_least=1)
+    reuse: int = option(1, "number of updates that share one MAP solution", at_least=1)
     reuse_steps: int = option(
-        10, "steps that a shared MAP solution is trained on between two of them", at_least=1
+        10, "training steps on a shared MAP solution between updates", at_least=1
     )
 
     def check(self) -> None:
@@ -107,8 +109,10 @@ class FBPC(_FunctionSpace):
     name: ClassVar[str] = "fbpc"
     lr_x: float = option(0.05, "learning rate of the steps on real data (λ_x)", above=0)
     lr_u: float = option(0.01, "learning rate of the steps on the coreset (λ_u)", above=0)
-    covariance_steps: int = option(30, "steps behind an empirical covariance (K)", at_least=1)
-    real_batch: int = option(256, "real points a step", at_least=1)
+    covariance_steps: int = option(
+        30, "training steps for the empirical covariance (K)", at_least=1
+    )
+    real_batch: int = option(256, "real points per step", at_least=1)
 
 
 @dataclass(frozen=True)

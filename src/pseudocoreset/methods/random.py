@@ -8,7 +8,7 @@ from pseudocoreset.methods.base import Method
 
 @dataclass(frozen=True)
 class Random(Method):
-    """Real points, equally many a class; no update is made."""
+    """Real points, the same number per class; no update is made."""
 
     name: ClassVar[str] = "random"
     needs_experts: ClassVar[bool] = False

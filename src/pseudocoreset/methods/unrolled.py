@@ -63,17 +63,21 @@ class Unrolled(Method):
     name: ClassVar[str] = "unrolled"
     needs_experts: ClassVar[bool] = False
 
-    window: int = option(20, "steps that the gradient goes back through (W)", at_least=1)
-    networks: int = option(2, "networks of an update, whose predictions are averaged", at_least=1)
-    pool: int = option(8, "networks of different ages to draw from", at_least=1)
-    longest: int = option(300, "steps after which a network of the pool starts anew", at_least=1)
-    real_batch: int = option(1000, "real points of an update", at_least=1)
+    window: int = option(20, "steps that the gradient goes through (W)", at_least=1)
+    networks: int = option(2, "networks per update; their predictions are averaged", at_least=1)
+    pool: int = option(8, "number of networks in the pool", at_least=1)
+    longest: int = option(
+        300, "steps after which a network of the pool is replaced by a new one", at_least=1
+    )
+    real_batch: int = option(1000, "real points per update", at_least=1)
     inner_step: float = option(
         0.03, "step size of the networks' training (η)", above=0, search=Around(4)
     )
-    inner_friction: float = option(0.1, "1 − momentum of their training (α)", above=0, at_most=1)
-    inner_decay: float = option(0.001, "weight decay of their training (d)", at_least=0)
-    clip: float = option(2.0, "largest norm of a gradient, in running means of such norms", above=0)
+    inner_friction: float = option(
+        0.1, "1 − momentum of the networks' training (α)", above=0, at_most=1
+    )
+    inner_decay: float = option(0.001, "weight decay of the networks' training (d)", at_least=0)
+    clip: float = option(2.0, "largest gradient norm, relative to its running mean", above=0)
 
     def check(self) -> None:
         """An update's networks are different ones."""

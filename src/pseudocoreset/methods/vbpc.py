@@ -58,16 +58,16 @@ class VBPC(Method):
         search=Around(8),
     )
     kl_weight: float = option(
-        0.01, "how much the KL of the last layer to its prior counts (β_D)", at_least=0
+        0.01, "weight of the KL from the last layer's posterior to its prior (β_D)", at_least=0
     )
-    pool: int = option(10, "networks that take turns, at random", at_least=1)
+    pool: int = option(10, "number of networks in the pool", at_least=1)
     pool_steps: int = option(
-        100, "steps on the coreset after which a network is replaced by a fresh one", at_least=1
+        100, "steps after which a network of the pool is replaced by a new one", at_least=1
     )
     lr_pool: float = option(
         0.001, "learning rate of Adam for the networks", above=0, search=Around(4)
     )
-    real_batch: int = option(1024, "real points an update", at_least=1)
+    real_batch: int = option(1024, "real points per update", at_least=1)
 
     def prepare(self, context: Context) -> Divergence:
         """The gradient for one network."""

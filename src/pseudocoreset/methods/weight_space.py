@@ -58,7 +58,7 @@ class WeightSpace(Method):
 
     start_epochs: int = option(
         20,
-        "students start from an expert after fewer epochs than this; fewer where the experts end",
+        "students start from an expert after fewer than this many epochs",
         at_least=1,
         search=Epochs(),
     )
@@ -97,7 +97,7 @@ class Sampled(WeightSpace):
     samples: int = option(30, "Monte-Carlo samples (S)", at_least=1)
     noise: float = option(0.01, "standard deviation of the weights' posteriors (σ)", above=0)
     group: int = option(
-        1, "samples taken at once; memory grows with it", at_least=1, extendable=True
+        1, "samples computed at the same time; more need more memory", at_least=1, extendable=True
     )
 
     @property

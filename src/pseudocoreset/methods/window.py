@@ -116,8 +116,8 @@ def refuse_drawing(context: Context, method: str) -> None:
     """
     if context.net.draws:
         raise UserError(
-            f"{context.net.spec} draws random numbers as it trains (dropout, say), and {method} "
-            "goes back through its steps, where they would be others: give another `method`.",
+            f"{context.net.spec} draws random numbers during training (for example dropout), "
+            f"which {method} does not support: give another network or `method`.",
             "method",
         )
 

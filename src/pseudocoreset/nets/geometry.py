@@ -20,7 +20,7 @@ def pooled_side(side: int, advice: str) -> int:
     """Side of the map after a 2×2 pooling; `advice` says what to do where nothing is left of it."""
     if side < 2:
         raise UserError(
-            f"A 2×2 pooling leaves nothing of a {side}×{side} feature map: {advice}",
+            f"2×2 pooling is not possible on a {side}×{side} feature map: {advice}",
             parameter="net",
         )
     return side // 2

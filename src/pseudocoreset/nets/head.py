@@ -93,7 +93,7 @@ def _last_linear(module: nn.Module) -> tuple[str, nn.Linear | None]:
 
 def _refusal(spec: str) -> UserError:
     return UserError(
-        f"The outputs of {spec} are not those of its last linear layer with a bias, whose "
-        "posterior is asked for: let it end with one, or give another `net`.",
+        f"The outputs of {spec} do not come from a last linear layer with a bias, which is "
+        "needed here: give another `net`.",
         parameter="net",
     )

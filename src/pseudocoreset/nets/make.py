@@ -163,8 +163,8 @@ def _unknown_name(spec: str) -> str:
     name = spec.partition(":")[0]
     meant = nearest(name, NET_NAMES)
     if meant is not None:
-        return f"No network is called {printable(name)}: did you mean {meant}?"
-    return f"No network is called '{printable(spec)}': use {', '.join(NET_NAMES)}, or {_OWN}."
+        return f"there is no network {printable(name)}: did you mean {meant}?"
+    return f"there is no network '{printable(spec)}': use {', '.join(NET_NAMES)}, or {_OWN}."
 
 
 @lru_cache(maxsize=64)

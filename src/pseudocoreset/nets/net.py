@@ -96,8 +96,8 @@ class Net:
         if sizes != (self.num_params, self.num_buffers):
             raise UserError(
                 f"{printable(source)} holds {sizes[0]:,} parameters and {sizes[1]:,} buffers a "
-                f"network, and {self.spec} has {self.num_params:,} and {self.num_buffers:,}: it "
-                "was changed since, so make them again, or give the network as it was.",
+                f"network, and {self.spec} has {self.num_params:,} and {self.num_buffers:,}: the "
+                "network has changed, so make the file again, or give the old network.",
                 parameter="net",
             )
 

@@ -47,7 +47,7 @@ class Norm:
             case "instance":
                 if side == 1:
                     raise UserError(
-                        "An instance norm on 1×1 feature maps keeps nothing but its bias: "
+                        "An instance norm on 1×1 feature maps would remove all information: "
                         f"{advice}",
                         parameter="net",
                     )

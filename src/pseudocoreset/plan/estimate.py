@@ -163,7 +163,9 @@ def _stored_bytes(job: Job, data: Data) -> int:
     copies, points = _copies(job), job.options.ipc * max(data.classes, 1)
     soft = points * job.form.seen * data.outputs * 4
     times = {"hard": 0, "experts": 1, "learned": copies}[job.options.labels]
-    return copies * points * prod(data.input_shape) * 4 + times * soft
+    numbers = points * prod(data.input_shape)
+    start = numbers if job.method.makes_updates else 0  # a byte for each number
+    return copies * numbers * 4 + start + times * soft
 
 
 def _kept_by_method(checkpoint: Path) -> int:
@@ -207,7 +209,7 @@ def plan_distill(
             ]
             given = []
             job = replace(job, options=replace(options, lr_images=FROZEN, labels="hard"))
-            notes.append("without experts: random weights took their place and images stood still")
+            notes.append("no experts were given: measured with random weights and fixed images")
         with suppress(Enough):
             out = Path(folder, "run")
             run(job, data, stores, nets=given, out=out, device=device, progress=watch)
@@ -221,7 +223,7 @@ def plan_distill(
     step_s = fmean(durations[1:] or durations or [0.0])
     notes += _map_note(watch.figures[1:])
     return Plan(
-        f"distill with {method_name(job.method)} at {options.ipc} points a class",
+        f"distill with {method_name(job.method)} at {options.ipc} points per class",
         {net.spec: net.num_params for net in networks},
         disk_bytes=stored + kept,
         peak_bytes=peak.whole(),
@@ -317,8 +319,8 @@ def plan_evaluate(
         measured_steps=total(more, 1),
         device=device_name(place),
         notes=[
-            f"once: predictions of {predicted} samples a network for {len(images):,} points are in "
-            "it"
+            f"the time includes the predictions of {predicted} samples per network for "
+            f"{len(images):,} points"
         ],
     )
 
@@ -355,6 +357,6 @@ def _map_note(figures: list[dict[str, float]]) -> list[str]:
     low, high = min(found), max(found)
     took = f"{low}" if low == high else f"{low} to {high}"
     return [
-        f"an update took {took} steps to the MAP solution; their number, and with it the time, "
-        "changes as the coreset does"
+        f"an update took {took} steps to the MAP solution; this number, and the time, change "
+        "during distillation"
     ]

@@ -15,7 +15,7 @@ class Ensemble(Sampler):
     name: ClassVar[str] = "map"
     ensemble: ClassVar[bool] = True
 
-    friction: float = option(0.1, "one less the momentum (α)", above=0, at_most=1)
+    friction: float = option(0.1, "1 − momentum (α)", above=0, at_most=1)
 
     def rule(self, points: int, weight: float) -> SGHMCRule:
         """What moves the weights."""

@@ -101,7 +101,7 @@ def _from_bytes(array: npt.NDArray[np.uint8], input_shape: tuple[int, ...]) -> T
         array = array[None]
     images = channels_first("`x`", "x", array)
     if not len(images):
-        raise UserError("`x` holds no images: give some to predict.", "x")
+        raise UserError("`x` holds no images: give at least one.", "x")
     if images.shape[1] != channels:
         raise UserError(
             f"`x` has images of {images.shape[1]} channels and the posterior is for {channels}.",
@@ -128,7 +128,7 @@ def _from_floats(
 ) -> Tensor:
     if not scaled and not normalised:
         raise UserError(
-            f"`x` is {array.dtype}, which may be anything: give bytes (uint8), or `scaled` for "
+            f"`x` is {array.dtype}, whose scale is unknown: give bytes (uint8), or `scaled` for "
             "floats in [0, 1], or `normalised` for floats as networks see them.",
             "x",
         )
@@ -145,7 +145,7 @@ def _from_floats(
     if normalised:
         return images
     if not bool(((images >= 0) & (images <= 1)).all()):
-        raise UserError("`x` has values outside [0, 1]: they are not `scaled` so.", "x")
+        raise UserError("`x` has values outside [0, 1]: leave `scaled` out, or divide by 255.", "x")
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (scaling.mean, scaling.std))
     return (images - mean) / std
 

@@ -182,7 +182,7 @@ class Posterior:
         outputs = torch.stack(found)
         if not bool(outputs.isfinite().all()):
             raise UserError(
-                f"networks of {self.source or 'the posterior'} put out NaN or infinity at these "
+                f"networks of {self.source or 'the posterior'} give NaN or infinity at these "
                 "inputs: sample it again."
             )
         return outputs

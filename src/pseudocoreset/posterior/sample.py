@@ -70,8 +70,8 @@ def full_weight(coreset: Pseudocoreset) -> float:
     """n/m: with it, the coreset counts as much as the data it was made of."""
     if coreset.provenance.num_train is None:
         raise UserError(
-            "the coreset does not say of how many training points it was made: give `weight`, "
-            "their number divided by the points that networks see.",
+            "the coreset does not store the number of training points: give `weight`, this "
+            "number divided by the number of points that networks see.",
             "weight",
         )
     return coreset.provenance.num_train / coreset.num_seen
@@ -242,8 +242,7 @@ def _side_by_side(
                 raise DivergedError(
                     f"the chain {number} of {sampler_name(sampler)} with seed {seed} diverged (its "
                     f"loss or a weight is not finite): lower `step` ({sampler.step}), or `prior` "
-                    f"({sampler.prior}) or `temperature` ({lane.temperature:.3g}) where it is "
-                    "large.",
+                    f"({sampler.prior}) or `temperature` ({lane.temperature:.3g}) if it is large.",
                     "step",
                 )
             if sampler.ensemble:  # of a deep ensemble's network, the end alone

@@ -37,9 +37,9 @@ class Sampler(Options):
     prior: float = option(
         PRIOR_PRECISION, "precision τ of the Gaussian prior N(0, 1/τ) of the weights", at_least=0
     )
-    epochs: int = option(1000, "passes over the coreset in a chain", at_least=1)
-    every: int = option(100, "epochs between two samples that are kept", at_least=1)
-    batch: int = option(256, "coreset points a step", at_least=1)
+    epochs: int = option(1000, "epochs per chain", at_least=1)
+    every: int = option(100, "number of epochs between samples", at_least=1)
+    batch: int = option(256, "coreset points per step", at_least=1)
     dsa: str = option(
         "on",
         "augmentation of the coreset's images: on (as the coreset was made) or off",
@@ -50,8 +50,8 @@ class Sampler(Options):
         """Refuse values that do not fit each other."""
         if self.epochs % self.every:
             raise UserError(
-                f"`every` {self.every} does not divide `epochs` {self.epochs}: the last epochs "
-                "would give no sample.",
+                f"`every` {self.every} does not divide `epochs` {self.epochs}: give a divisor, "
+                "so that the last epoch gives a sample.",
                 "every",
             )
 

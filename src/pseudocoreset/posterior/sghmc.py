@@ -26,24 +26,22 @@ class SGHMC(Sampler):
     friction: float = option(0.1, "friction (α)", above=0, at_most=1)
     temperature: float | None = option(
         TEMPERATURE,
-        "T of exp(−U/T); none: the paper's noise, T = 2d²m / (ηα) with d = 0.01/m",
+        "temperature T of exp(−U/T); none: the paper's noise, T = 2d²m / (ηα) with d = 0.01/m",
         at_least=0,
     )
     schedule: str = option(
         "constant",
-        "step size over time: constant, or cosine, which falls to 0 before each sample",
+        "step size schedule: constant, or cosine (falls to 0 before each sample)",
         choices=("constant", "cosine"),
     )
-    weight_decay: float | None = option(
-        None, "weight decay λ itself, whatever the number of points, instead of a prior", at_least=0
-    )
-    first: bool = option(False, "keep the network after the first epoch, too")
+    weight_decay: float | None = option(None, "weight decay λ, instead of a prior", at_least=0)
+    first: bool = option(False, "also keep the network after the first epoch")
 
     def check(self) -> None:
         """Refuse values that do not fit each other."""
         super().check()
         if self.first and self.schedule == "cosine":
-            raise UserError("`first` does not go with the `schedule` cosine.", "first")
+            raise UserError("`first` can't be used with the `schedule` cosine.", "first")
 
     @property
     def keeps_first(self) -> bool:

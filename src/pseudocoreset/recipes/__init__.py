@@ -111,7 +111,7 @@ def _from_file(path: str, method: str, ipc: int) -> Recipe:
     )
     if not sections:
         raise UserError(
-            f"{path} is no recipe: give YAML with the sections {', '.join(NAMES)}, each with "
+            f"{path} is not a recipe: give YAML with the sections {', '.join(NAMES)}, each with "
             "options by method.",
             "recipe",
         )

@@ -1,4 +1,4 @@
-"""Figures of a run: losses, calibration, and the signs that a sampler works.
+"""Figures of a run: losses, calibration, predictions, sampler diagnostics.
 
 Each takes a `RunReport` and gives a figure, or None where there is nothing to draw.
 """
@@ -144,6 +144,31 @@ def risk_and_coverage(run: RunReport) -> Figure | None:
     dress(axes, x="share of the points kept", y="accuracy on them")
     axes.plot(*zip(*points, strict=True), "o-", color=LINES[0], markersize=3)
     axes.set_xlim(0, 1.02)
+    return figure
+
+
+def predicted_and_true(run: RunReport) -> Figure | None:
+    """Predicted against true targets of a regression's test points, with standard deviations.
+
+    Args:
+        run: the run
+    """
+    rows = [mapping(row) for row in listed(run.examples.get("fitted"))]
+    columns = [
+        [_drawn(value) for row in rows for value in listed(row.get(name))]
+        for name in ("target", "mean", "std")
+    ]
+    points = [[v for v in found if v is not None] for found in zip(*columns, strict=False)]
+    if not points or any(len(point) < 3 or point[2] < 0 for point in points):
+        return None
+    target, mean, std = zip(*points, strict=True)
+    figure = new_figure(WIDTH, HEIGHT)
+    (axes,) = stack(figure, (1,), head=0.1)
+    dress(axes, x="true target", y="predicted")
+    ends = (min(target), max(target))
+    axes.plot(ends, ends, color=INK, linewidth=1, linestyle="--")
+    look: dict[str, Any] = {"fmt": "o", "markersize": 2.5, "elinewidth": 0.5, "alpha": 0.7}
+    axes.errorbar(target, mean, std, color=LINES[0], **look)
     return figure
 
 

@@ -2,9 +2,12 @@
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,18 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.files import whole_file, write_text
 from pseudocoreset.engine.text import printable
 from pseudocoreset.engine.versions import versions
+from pseudocoreset.report.continue_here import commands
+from pseudocoreset.report.downloads import Download, downloads
+from pseudocoreset.report.figure_words import (
+    chain_words,
+    fitted_words,
+    kept_words,
+    loss_words,
+    prediction_words,
+    reliability_words,
+)
+from pseudocoreset.report.points import Tiles, tiles
 from pseudocoreset.report.protocol_words import (
-    commands,
     convergence_note,
     sampling_facts,
     seed_words,
@@ -35,23 +48,24 @@ from pseudocoreset.report.run_report import (
 from pseudocoreset.report.scores import (
     Column,
     ScoreDetail,
+    baselines,
     columns_for,
     score_details,
     score_rows,
 )
+from pseudocoreset.report.shown_examples import ExampleGroup, example_groups
 
-LONGEST_NAME = 16
-"""Letters of a class name that stand in one line."""
 MOST_CLASSES = 20
 """Up to so many classes the confusion matrix is shown."""
 LONGEST_TEXT = 2000
 GLOSSARY = {
-    "nll": "NLL is the negative log-likelihood of the averaged prediction",
-    "nll_kim": "the second NLL averages as Kim et al. do",
-    "ece": "ECE is the expected calibration error (15 bins)",
-    "brier": "Brier is the squared error of the probabilities",
-    "rmse": "RMSE is the root of the mean squared error of the mean prediction",
-    "coverage": "coverage is the share of targets inside the 90 % intervals, best near 90",
+    "accuracy": "Higher accuracy is better; lower is better for the other scores.",
+    "nll": "NLL: negative log-likelihood of the averaged prediction.",
+    "nll_kim": "NLL as Kim et al. average it: samples are averaged over batches of 128 points.",
+    "ece": "ECE: expected calibration error (15 bins).",
+    "brier": "Brier: squared error of the probabilities.",
+    "rmse": "RMSE: root of the mean squared error of the mean prediction; lower is better.",
+    "coverage": "Coverage: share of the targets inside the 90 % intervals; should be near 90.",
 }
 
 
@@ -84,11 +98,9 @@ class Section:
     run: RunReport
     facts: list[str]
     warning: str
-    classes: list[tuple[str, list[str], int]] = field(default_factory=list)
-    caption: str = ""
-    tile: int = 0
-    widest: int = 0
-    name_width: float = 0.0
+    tiles: Tiles = field(default_factory=Tiles)
+    downloads: list[Download] = field(default_factory=list)
+    examples: list[ExampleGroup] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     sampling: list[tuple[str, str, str]] = field(default_factory=list)
     sampling_note: str = ""
@@ -120,14 +132,16 @@ def write_report(path: Path, title: str, runs: Sequence[RunReport]) -> None:
         finalize=_harmless,
     )
     source = files("pseudocoreset.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    columns, rows = columns_for(runs), score_rows(runs)
+    scored = [*runs, *baselines(runs)]
+    columns, rows = columns_for(scored), score_rows(scored)
+    script = files("pseudocoreset.report").joinpath("page.js").read_text(encoding="utf-8")
     page = environment.from_string(source).render(
         title=title,
         data=_data_names(runs),
         things="images" if all(run.is_image for run in runs) else "points",
         columns=columns,
         glossary=_glossary(columns),
-        rows=list(zip(rows, sections, strict=True)),
+        rows=list(zip_longest(rows, sections)),
         any_best=any(cell.best for row in rows for cell in row.cells),
         any_scores=any(run.evaluation for run in runs),
         most_seeds=max((run.seeds for run in runs), default=0),
@@ -135,7 +149,9 @@ def write_report(path: Path, title: str, runs: Sequence[RunReport]) -> None:
         protocols=wordings(runs),
         seeds=seed_words(runs),
         versions=_versions(runs),
-        commands=commands(),
+        commands=commands(runs),
+        script=Markup(script),
+        digest=b64encode(sha256(script.encode()).digest()).decode(),
     )
     for name, content in drawn.items():
         with whole_file(path.parent / "figures" / name) as part:
@@ -163,51 +179,42 @@ def _section(number: int, run: RunReport, drawn: dict[str, bytes]) -> Section:
         scores=score_details(run),
         has_pooled=bool(run.pooled),
         class_scores=_class_scores(run),
+        examples=example_groups(run),
         config=[(name, _plain(value)) for name, value in run.config.items()],
     )
     if run.coreset is not None:
-        name = f"{number}-{slug}-{'images' if run.coreset.is_image else 'points'}.png"
-        add = _add_images if run.coreset.is_image else _add_table
-        add(section, run.coreset, drawn, name)
+        section.downloads = downloads(run.coreset, slug or section.anchor)
+        if run.coreset.is_image:
+            section.tiles = tiles(run, run.coreset)
+            drawn[f"{number}-{slug}-images.png"] = _grid(run.coreset)
+        else:
+            _add_tables(section, run.coreset, drawn, f"{number}-{slug}")
     _add_pictures(section, drawn, f"{number}-{slug}")
     return section
 
 
-def _add_images(
-    section: Section, coreset: Pseudocoreset, drawn: dict[str, bytes], name: str
-) -> None:
-    """The images, one by one, so that they can flow on a narrow screen; and as one figure."""
-    from pseudocoreset.coreset import pictures
+def _grid(coreset: Pseudocoreset) -> bytes:
+    from pseudocoreset.coreset.pictures import coreset_grid
     from pseudocoreset.report.style import png
 
-    groups = pictures.images_by_class(coreset)
-    size = max(coreset.input_shape[1:])
-    section.tile = size * pictures.zoom_for(size)
-    section.widest = max(len(group.pixels) for group in groups)
-    longest = max(len(group.name) for group in groups)
-    section.name_width = round(0.2 + 0.6 * min(max(longest, 2), LONGEST_NAME), 2)
-    section.caption = pictures.images_caption(coreset, groups)
-    if coreset.class_names and coreset.targets.ndim == 2:
-        section.caption += " Labels are soft; an image stands at its most probable class."
-    section.classes = [
-        (group.name, [pictures.image_uri(image) for image in group.pixels], group.total)
-        for group in groups
-    ]
-    drawn[name] = png(pictures.coreset_grid(coreset), colours=None)
+    return png(coreset_grid(coreset), colours=None)
 
 
-def _add_table(
-    section: Section, coreset: Pseudocoreset, drawn: dict[str, bytes], name: str
+def _add_tables(
+    section: Section, coreset: Pseudocoreset, drawn: dict[str, bytes], slug: str
 ) -> None:
+    """The points of a table as heat maps: as they are, and before the first update."""
     from pseudocoreset.coreset.pictures import table_caption, table_figure
     from pseudocoreset.report.style import DOTS_PER_INCH, png
 
-    caption = table_caption(coreset)
-    figure = table_figure(coreset)
-    figure.set_dpi(DOTS_PER_INCH)
-    content = drawn[name] = png(figure, colours=None)
-    alt = f"A heat map: {caption}"
-    section.pictures.append(_picture(content, "The points", alt, caption))
+    shown = {"points": ("The points", coreset)}
+    if section.run.start is not None:
+        shown["start"] = ("The points at the start", section.run.start)
+    for kind, (title, points) in shown.items():
+        caption, figure = table_caption(points), table_figure(points)
+        figure.set_dpi(DOTS_PER_INCH)
+        content = drawn[f"{slug}-{kind}.png"] = png(figure, colours=None)
+        section.pictures.append(_picture(content, title, f"A heat map: {caption}", caption))
 
 
 def _add_pictures(section: Section, drawn: dict[str, bytes], slug: str) -> None:
@@ -216,11 +223,12 @@ def _add_pictures(section: Section, drawn: dict[str, bytes], slug: str) -> None:
 
     run = section.run
     for kind, figure, words in (
-        ("losses", figures.loss_curves(run), _loss_words(run)),
-        ("reliability", figures.reliability_diagram(run), _reliability_words(run)),
-        ("kept", figures.risk_and_coverage(run), _kept_words()),
-        ("sampler", figures.chain_traces(run), _chain_words(run)),
-        ("chains", figures.prediction_traces(run), _prediction_words()),
+        ("losses", figures.loss_curves(run), loss_words(run)),
+        ("reliability", figures.reliability_diagram(run), reliability_words(run)),
+        ("kept", figures.risk_and_coverage(run), kept_words()),
+        ("predictions", figures.predicted_and_true(run), fitted_words()),
+        ("sampler", figures.chain_traces(run), chain_words(run)),
+        ("chains", figures.prediction_traces(run), prediction_words()),
     ):
         if figure is not None:
             content = drawn[f"{slug}-{kind}.png"] = png(figure)
@@ -262,62 +270,7 @@ def _confusion(content: object, classes: int) -> list[list[int]]:
 
 def _glossary(columns: Sequence[Column]) -> str:
     """What the scores are and which way they are better."""
-    names = [column.key for column in columns]
-    words = [GLOSSARY[name] for name in names if name in GLOSSARY]
-    first = "More accuracy is better, less of all the rest" if "accuracy" in names else ""
-    return ": ".join(part for part in (first, ", ".join(words)) if part) + "."
-
-
-def _loss_words(run: RunReport) -> tuple[str, str, str]:
-    """Title, text for who can't see it, caption."""
-    names = {key.split("/")[0] for row in run.metrics for key in row}
-    caption = "What the method reports of each update."
-    if "loss_x" in names:
-        caption = (
-            "How badly networks drawn from each posterior predict the coreset's targets. The "
-            "method makes the two posteriors alike: the curves should draw together."
-        )
-    elif "nll" in names:
-        caption = (
-            "How badly networks that know the coreset predict real points (nll), which the "
-            "method makes smaller; and how badly they predict the coreset itself."
-        )
-    return "Making the coreset", f"Curves over {len(run.metrics)} updates: {caption}", caption
-
-
-def _reliability_words(run: RunReport) -> tuple[str, str, str]:
-    error, accuracy = run.score("ece"), run.score("accuracy")
-    sentence = "" if error is None or accuracy is None else (
-        f" Over all seeds, accuracy {accuracy:.1%}, expected calibration error {error:.3f}."
-    )  # fmt: skip
-    caption = (
-        "When the averaged prediction is this confident, how often is it right? Bars below the "
-        "dashed line are overconfident, bars above it too modest; the first seed is shown."
-    )
-    return "Calibration", f"Bars of accuracy for each bin of confidence.{sentence}", caption
-
-
-def _chain_words(run: RunReport) -> tuple[str, str, str]:
-    caption = "The loss along a chain should fall, then wander on a level."
-    if run.protocol.get("every"):
-        caption += f" A sample is kept every {printable(run.protocol['every'])} epochs."
-    return "Sampling the posterior", f"Curves of the loss along the chains. {caption}", caption
-
-
-def _kept_words() -> tuple[str, str, str]:
-    caption = (
-        "Accuracy if only the most confident predictions are kept, all seeds' samples pooled. The "
-        "curve should fall from left to right: then doubt is where the mistakes are."
-    )
-    return "Knowing when not to answer", f"A curve. {caption}", caption
-
-
-def _prediction_words() -> tuple[str, str, str]:
-    caption = (
-        "What each chain predicts for the truth at two test points, draw by draw: where R̂ is in "
-        "the middle, and where it is worst. Chains that sample one posterior cross each other."
-    )
-    return "Do chains agree?", f"Curves of the predictions along the chains. {caption}", caption
+    return " ".join(GLOSSARY[column.key] for column in columns if column.key in GLOSSARY)
 
 
 def _facts(run: RunReport) -> list[str]:

@@ -26,9 +26,9 @@ IN_WORDS = {
     "friction": "friction {}",
     "prior": "prior precision {}",
     "weight": "each point counts {} times",
-    "chains": "chains a seed: {}",
-    "epochs": "epochs a chain: {}",
-    "every": "a sample every {}",
+    "chains": "chains per seed: {}",
+    "epochs": "epochs per chain: {}",
+    "every": "a sample every {} epochs",
     "first": "and one after the first",
 }
 ELSEWHERE = (
@@ -39,18 +39,18 @@ ELSEWHERE = (
 
 
 def sampling_facts(run: RunReport) -> list[tuple[str, str, str]]:
-    """The signs of a sampler: what is measured, its value, and what it means."""
+    """The diagnostics of a sampler: what is measured, its value, and what it means."""
     target, kinetic = finite(run.protocol.get("temperature")), kinetic_temperature(run)
     disagreement = run.score("disagreement")
     facts = []
     if target is not None:
-        meaning = "1 is the posterior itself, less is a colder, narrower one"
-        facts.append(("Temperature set", significant(target), meaning))
+        meaning = "1 is the exact posterior; lower values give a narrower one"
+        facts.append(("Temperature", significant(target), meaning))
     if kinetic is not None:
-        meaning = "how fast the weights really moved; near the one set if only its noise did it"
+        meaning = "measured from the momenta; near the temperature if nothing else adds noise"
         facts.append(("Kinetic temperature", significant(kinetic), meaning))
     if disagreement is not None:
-        meaning = "two samples predict different classes for so many test points"
+        meaning = "share of test points for which two samples predict different classes"
         facts.append(("Disagreement", f"{disagreement:.1%}", meaning))
     return [*facts, *_convergence_facts(run)]
 
@@ -64,42 +64,44 @@ def _convergence_facts(run: RunReport) -> list[tuple[str, str, str]]:
     chains, draws = (count(run.convergence.get(key)) for key in ("chains", "draws"))
     facts = []
     if middle is not None and largest is not None and share is not None:
-        meaning = f"median over predictions; at most {largest:.2f}, above 1.1 for {share:.0%}"
+        meaning = (
+            f"median over predictions; largest {largest:.2f}; above 1.1 for {share:.0%} of them"
+        )
         facts.append(("R̂", f"{middle:.2f}", meaning))
     size = finite(sizes.get("median"))
     if size is not None and chains and draws:
-        meaning = f"independent draws that {chains} chains of {draws} are worth, in the median"
+        meaning = f"independent samples that {chains} chains of {draws} samples are worth (median)"
         facts.append(("Effective samples", f"{size:.0f}", meaning))
     loss = mapping(run.convergence.get("loss"))
     hat, size = finite(loss.get("r_hat")), finite(loss.get("effective_size"))
     if hat is not None and size is not None:
-        meaning = f"of the training loss after the first sample; worth {size:.0f} draws"
+        meaning = f"training loss after the first sample; worth {size:.0f} independent values"
         facts.append(("R̂ of the loss", f"{hat:.2f}", meaning))
     return facts
 
 
 def convergence_note(run: RunReport) -> str:
-    """What a reader should know where chains disagree; empty where they do not."""
+    """A warning where chains disagree; empty where they agree."""
     said = run.convergence.get("warning")
     return printable(said, 1000) if isinstance(said, str) else ""
 
 
 def temperature_note(run: RunReport) -> str:
-    """Why a chain is far warmer or colder than it was set to be; empty where it is not."""
+    """Why a chain is much warmer or colder than set; empty where it is not."""
     kinetic, target = kinetic_temperature(run), finite(run.protocol.get("temperature"))
     if kinetic is None or target is None or target <= 0:
         return ""
     if kinetic > WARM * target:
         times = significant(float(f"{kinetic / target:.2g}"))
         return (
-            f"The chains ran about {times} times warmer than set: random augmentation and "
-            "batches make gradients noisy, and so does a chain that is still descending; the "
-            "samples spread more than at the temperature set."
+            f"The chains ran about {times} times warmer than set. Random augmentation and "
+            "mini-batches add noise to the gradients, and a chain whose loss still falls is warmer "
+            "too. The samples spread more than they would at the set temperature."
         )
     if kinetic * WARM < target:
         return (
-            "The chains ran colder than set, so they have not reached equilibrium: give more "
-            "--epochs or a larger --step before trusting the spread of the samples."
+            "The chains ran colder than set, so they have not reached equilibrium. Give more "
+            "--epochs or a larger --step before you trust the spread of the samples."
         )
     return ""
 
@@ -129,18 +131,6 @@ def seed_words(runs: Sequence[RunReport]) -> str:
     return ", ".join(parts)
 
 
-def commands() -> list[tuple[str, str]]:
-    """What a person may type next, and what for."""
-    return [
-        ("pseudocoreset report RUN", "write the page of a run again"),
-        (
-            "pseudocoreset evaluate RUN --data SPEC",
-            "score a coreset, with other networks or samplers if you like",
-        ),
-        ("pseudocoreset export RUN --to png --out FOLDER", "use the points in other programs"),
-    ]
-
-
 def _seeds(seeds: Sequence[int]) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
@@ -167,7 +157,7 @@ def protocol_sentence(protocol: dict[str, Any], points: str = "images") -> str:
             parts.append(f"{printable(key)} {printable(value)}")
     if "dsa" in protocol and points == "images":
         on = protocol["dsa"] == "on"
-        parts.append("augmented as the set was made" if on else "not augmented")
+        parts.append("with the augmentation of the distillation" if on else "without augmentation")
     number, scored = count(protocol.get("images")), ""
     if number:
         split = printable(protocol.get("split", "?"))

@@ -4,16 +4,20 @@ What a file says may be of any type: `finite`, `mapping` and `listed` give what 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy
+from jaxtyping import UInt8
+
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
-from pseudocoreset.run_folder import LOUD_SHARE, missed_gamma, read_config, read_metrics
+from pseudocoreset.report.kept import read_data_options, read_images
+from pseudocoreset.run_folder import LOUD_SHARE, START, missed_gamma, read_config, read_metrics
 
 METHOD_NAMES = {
     "fbpc": "FBPC",
@@ -36,6 +40,10 @@ class RunReport:
         metrics: the figures of each update, as in metrics.jsonl
         config: the settings it was made with
         evaluation: what `Evaluation.as_json` gives, where it was evaluated
+        folder: where the run is
+        start: the points before the first update, where they are known
+        images: test images by index, as bytes, of those that the evaluation names
+        data_options: how the command line named the data
     """
 
     name: str
@@ -43,6 +51,10 @@ class RunReport:
     metrics: list[dict[str, Any]]
     config: dict[str, Any]
     evaluation: dict[str, Any] | None
+    folder: Path | None = None
+    start: Pseudocoreset | None = None
+    images: dict[int, UInt8[numpy.ndarray, "c h w"]] = field(default_factory=dict)
+    data_options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def points(self) -> int | None:
@@ -82,6 +94,20 @@ class RunReport:
         """How many posteriors were sampled."""
         return len(listed((self.evaluation or {}).get("seeds")))
 
+    @property
+    def examples(self) -> dict[str, Any]:
+        """Test points worth a look, by kind; empty where none are known."""
+        return self._evaluated("examples")
+
+    @property
+    def random(self) -> "RunReport | None":
+        """Random training points in the coreset's place, where they were scored."""
+        found = self._evaluated("random")
+        if not found or self.coreset is None:
+            return None
+        name = run_name("random", self.coreset.ipc, self.coreset)
+        return RunReport(name, None, [], {}, found, self.folder)
+
     def score(self, name: str) -> float | None:
         """A score, if it is known and finite.
 
@@ -109,7 +135,26 @@ def read_run(path: Path) -> RunReport:
         if scored != coreset.fingerprint:  # the run went on since: these are no longer its scores
             evaluation = None
     name = run_name(config.get("method", "coreset"), config.get("ipc"), coreset)
-    return RunReport(name, coreset, read_metrics(path), config, evaluation)
+    return RunReport(
+        name,
+        coreset,
+        read_metrics(path),
+        config,
+        evaluation,
+        path,
+        _read_start(path, coreset),
+        read_images(path, coreset),
+        read_data_options(path),
+    )
+
+
+def _read_start(path: Path, coreset: Pseudocoreset | None) -> Pseudocoreset | None:
+    """The points before the first update; None where they are not known."""
+    if coreset is None or not (path / START).exists():
+        return None
+    start = Pseudocoreset.load(path / START)
+    same = start.inputs.shape == coreset.inputs.shape and start.form == coreset.form
+    return start if same else None
 
 
 def run_name(method: object, ipc: object, coreset: Pseudocoreset | None = None) -> str:
@@ -227,10 +272,10 @@ def missed_note(run: RunReport) -> str:
     )
     if share > LOUD_SHARE:
         return (
-            f"{what}, so what these updates took for the coreset's posterior was not one: "
+            f"{what}. These updates used a bad approximation of the coreset's posterior: "
             "raise --gamma or --max-map-steps."
         )
-    return f"{what}; so few do no harm."
+    return f"{what}. So few have no noticeable effect."
 
 
 def significant(value: float) -> str:

@@ -13,6 +13,11 @@ from pseudocoreset.report.run_report import RunReport, finite, significant
 UNKNOWN = "–"
 SHARES = ("accuracy", "balanced_accuracy", "largest_class", "disagreement", "coverage")
 """Scores that are shown in per cent."""
+CONSTANTS = {
+    "largest_class": ("accuracy", "Always the largest class"),
+    "mean_rmse": ("rmse", "Always the mean target"),
+}
+"""Scores that no network has part in: the score that a constant prediction gets, and its name."""
 MOST_COLUMNS = 5
 """So many fit into 80 columns; a run's own table has all."""
 
@@ -68,7 +73,18 @@ def _has(runs: Sequence[RunReport], key: str) -> bool:
 
 def columns_for(runs: Sequence[RunReport]) -> list[Column]:
     """The first of the scores that any of the runs has."""
-    return known_columns(runs)[:MOST_COLUMNS]
+    found = [column for column in known_columns(runs) if column.key not in CONSTANTS]
+    return found[:MOST_COLUMNS]
+
+
+def baselines(runs: Sequence[RunReport]) -> list[RunReport]:
+    """What the runs are compared with, where it is known: random points, a constant prediction."""
+    found = [run.random for run in runs if run.random is not None]
+    for key, (score, name) in CONSTANTS.items():
+        known = {value for value in (run.score(key) for run in runs) if value is not None}
+        if len(known) == 1:  # all were scored on the same points
+            found.append(RunReport(name, None, [], {}, {score: known.pop()}))
+    return found
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ TABLES = {
     "table1": "accuracy and NLL by method and images per class",
     "dsa": "accuracy without augmentation (experts, coresets and SGHMC alike)",
     TABLE2: "accuracy and NLL on CIFAR-100 and Tiny-ImageNet, and our best",
-    CORRUPTIONS: "accuracy on corrupted images, 10 a class",
+    CORRUPTIONS: "accuracy on corrupted images, 10 per class",
     CROSS: "coresets made for the ConvNet, and for several networks, scored on others",
     NORMS: "coresets made for one norm, and for four, scored on four",
     RESNET18: "coresets made for ResNet18 alone and with the ConvNet",

@@ -58,7 +58,7 @@ def accuracy_chart(points: list[Point]) -> Drawing:
         },
     )
     for axes, ipc in zip(panels, SIZES, strict=True):
-        dress(axes, x=f"accuracy %, {ipc} a class")
+        dress(axes, x=f"accuracy %, {ipc} per class")
         axes.set_yticks(range(len(methods)), [TITLES[method] for method in methods])
         axes.set_ylim(len(methods) - 0.4, -0.6)
         for point in points:

@@ -96,11 +96,13 @@ def fit_sentences(found: Found, scope: Scope) -> list[str]:
         if away:
             best = min(away, key=away.__getitem__)
             which = "the mean over all severities" if best == ALL else f"severity {best}"
-            words = f"{_named(cell)}: {which} fits the paper's degradations best, "
-            lines.append(words + f"{away[best]:.1f} points away in the mean over corruptions.")
+            words = f"{_named(cell)}: {which} is closest to the paper's degradations, "
+            lines.append(
+                words + f"with a mean distance of {away[best]:.1f} points over the corruptions."
+            )
         missing = [name for name in paper.CORRUPTIONS["fbpc"] if name not in _names(measured)]
         if missing:
-            lines.append(f"{_named(cell)}: without {', '.join(missing)}.")
+            lines.append(f"{_named(cell)}: {', '.join(missing)} not measured.")
     return lines
 
 

@@ -35,14 +35,14 @@ def measured_costs(out: Path) -> Rows:
 
 
 def memory_by_net(rows: Rows) -> TextTable:
-    """GB at 10 a class, by network."""
+    """GB at 10 per class, by network."""
     lines = [("parameters", *(_parameters(rows, net) for net in NETS))]
     for method in WITH_AND_WITHOUT:
         ours = (_gigabytes(rows.get((method, net, MIDDLE))) for net in NETS)
         lines.append((TITLES[method], *ours))
         printed = (f"{paper.MEMORY_BY_NET[method, net]:.2f}" for net in NETS)
         lines.append((f"{TITLES[method]}, paper", *printed))
-    return TextTable((f"GB, {MIDDLE} a class", *NETS.values()), [lines])
+    return TextTable((f"GB, {MIDDLE} per class", *NETS.values()), [lines])
 
 
 def memory_by_size(rows: Rows) -> TextTable:
@@ -76,9 +76,9 @@ def cost_markdown(out: Path) -> str:
         return ""
     devices = ", ".join(sorted({row["device"] for row in rows.values()}))
     words = (
-        f"An update with the paper's settings on {devices}; the paper's seconds are of an RTX "
-        "3090. Memory is what is reserved beyond the data; for FBPC in brackets without the step "
-        f"on 256 real images. From {STORED}.\n"
+        f"One update with the paper's settings on {devices}. The paper used an RTX "
+        "3090. Memory is what PyTorch reserves in addition to the data. For FBPC, the number in "
+        f"brackets excludes the step on 256 real images. From {STORED}.\n"
     )
     tables = (memory_by_net(rows), memory_by_size(rows), seconds_by_size(rows))
     return "\n".join([words, *(table.markdown() for table in tables)])

@@ -60,14 +60,14 @@ class ReproduceOptions(Options):
     """What cells are made with."""
 
     num: int = option(20, "number of experts", at_least=1)
-    epochs: int = option(30, "epochs each expert is trained for", at_least=1)
-    from_epoch: int = option(
-        0, "keep the experts' snapshots of this epoch and later ones", at_least=0
+    epochs: int = option(30, "epochs per expert", at_least=1)
+    from_epoch: int = option(0, "first epoch of the experts to store", at_least=0)
+    half: bool = option(False, "store the experts in half precision")
+    steps: int | None = option(
+        None, "number of updates of every coreset; default: the recipe's", at_least=0
     )
-    half: bool = option(False, "store the experts' snapshots in half precision")
-    steps: int | None = option(None, "updates of every coreset; default: the recipe's", at_least=0)
     seeds: int = option(
-        5, "posteriors sampled a cell; random images are drawn anew for each", at_least=1
+        5, "posteriors per cell; random images are drawn again for each", at_least=1
     )
     coresets: int = option(
         3, "beyond: coresets of a cell, distilled or drawn with different seeds", at_least=1
@@ -98,7 +98,7 @@ class Work:
     executor: Executor | None = None
     """What runs parts that are independent; None: this process."""
     other_versions: bool = False
-    """Whether to go on with what another device or version began."""
+    """Whether to resume work that was started on another kind of device or with other versions."""
     results: Path | None = None
     """Where coresets are shipped that some cells score once more; None: nowhere."""
 
@@ -284,7 +284,7 @@ def _distilled(
     except OtherRunError as error:
         raise UserError(
             f"{error.found}: delete that folder, which `work` kept for {cell.name}, or give the "
-            "options it was begun with.",
+            "options it was started with.",
             "work",
         ) from None
     return coreset.rounded("half")

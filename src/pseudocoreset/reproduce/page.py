@@ -33,17 +33,17 @@ MARK = "<!-- written by {} from the measured cells: do not edit -->"
 COMMAND = "`pseudocoreset reproduce`"
 
 _HOW = """\
-Each figure comes from a JSON file under `{results}`, with its settings, seeds, versions and
-wall-clock time. {writer} writes this page.
+{writer} writes this page from the JSON files under `{results}`. They also hold the settings, seeds,
+versions and wall-clock times.
 
-- Scores are means ± standard deviations over seeds. A seed is one chain of SGHMC on the same
-  coreset; for `Random` it is also a new draw of images.
-- The recipe `paper` has the settings that the paper prints, `tuned` ones found on held-out training
-  images.
-- *NLL* is that of the averaged prediction. *NLL of Kim et al.* is computed as in their code of
-  2022, and is larger. Which one the paper prints is not known.
-- *better* and *missed*: the means differ by more than √(s² + s'²) of the two standard deviations.
-  The spread between coresets made with different seeds is not included.
+- Scores are means ± standard deviations over seeds. Each seed is one chain of SGHMC on the same
+  coreset. For `Random`, each seed also draws new images.
+- The recipe `paper` uses the settings printed in the paper. `tuned` uses settings found on held-out
+  training images.
+- *NLL* is computed from the averaged prediction. *NLL of Kim et al.* is computed as in their code
+  of 2022 and is larger. We do not know which one the paper prints.
+- *better* and *missed* mean that the difference is larger than √(s² + s'²), where s and s' are the
+  two standard deviations. They do not include the variation between coresets of different seeds.
 """
 
 
@@ -79,7 +79,7 @@ def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
         texts[out / section.table / f"{name}.tex"] = latex
     for name, cells, how in (
         (scope.label, found, ""),
-        (f"{scope.label}-by-paper", of_paper, " by the paper's protocol"),
+        (f"{scope.label}-by-paper", of_paper, " with the paper's protocol"),
     ):
         on = f"({scope.label}, scored on the {scope.split} images{how})"
         if cells["table1"]:
@@ -138,7 +138,7 @@ def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]
     size = f" resized to {scope.image_size}×{scope.image_size}" if scope.image_size else ""
     parts = [f"## {scope.data}{size}, scored on {on}\n"]
     if goals:
-        parts += ["### Goals that were set beforehand\n", goals]
+        parts += ["### Goals, set before measuring\n", goals]
     of_table2 = measured_cells(out, scope, TABLE2)
     if not rest or any(found.values()):
         parts += _first_tables(out, scope, results, found)
@@ -162,7 +162,7 @@ def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Fou
     sentences = order_sentences(found["table1"], scope)
     if sentences:
         parts.append("".join(f"- {sentence}\n" for sentence in sentences))
-    same = "by the paper's protocol: the same coresets, its noise, no prior"
+    same = "with the paper's protocol: the same coresets, the paper's noise, no prior"
     with_dsa = by_paper(found["table1"])
     if with_dsa:
         parts += [f"### Table 1 {same}\n", table1(with_dsa, scope, missing=False).markdown()]
@@ -200,7 +200,7 @@ def _protocol_parts(measured: list[Measured]) -> list[str]:
     for cell in measured:
         protocol = cell.content["protocol"]
         what = "all training images" if cell.cell.method == FULL else "coresets"
-        what += "" if cell.cell.dsa else " made without augmentation (nor is SGHMC augmented)"
+        what += "" if cell.cell.dsa else " made and sampled without augmentation"
         users.setdefault(protocol_sentence(protocol), {})[what] = None
         noises[cell.content["coreset"]["images"]] = (
             f"temperature {significant(protocol['temperature'])}, "
@@ -209,13 +209,13 @@ def _protocol_parts(measured: list[Measured]) -> list[str]:
     lines = [f"- {', '.join(names)}: {sentence}\n" for sentence, names in users.items()]
     sizes = "; ".join(f"{images:,} images: {noises[images]}" for images in sorted(noises))
     lines.append(
-        "- For coresets, step, friction, epochs and samples are the paper's; temperature and prior "
-        "N(0, 1/τ), a weight decay of τ/m, were chosen on held-out images, once for all methods "
-        f"and sizes. For {sizes}.\n"
-        "- The paper's protocol has no prior and prints the noise N(0, 2d) with d = 0.01/m; read "
-        "as a variance that destroys the chains, so 2d is taken for the standard deviation: a "
-        "temperature of T = 2d²m/(ηα), or 0.067/m. By it the same coresets are scored again in a "
-        "table of their own.\n"
+        "- For coresets, the step, friction, epochs and samples are the paper's. The temperature "
+        "and the prior N(0, 1/τ), which is a weight decay of τ/m, were chosen once on held-out "
+        f"images for all methods and sizes: {sizes}.\n"
+        "- The paper's protocol has no prior. It prints the noise N(0, 2d) with d = 0.01/m. If 2d "
+        "is read as a variance, the noise destroys the chains, so we read it as a standard "
+        "deviation. This is a temperature of T = 2d²m/(ηα) = 0.067/m. Separate tables score the "
+        "same coresets with this protocol.\n"
     )
     return ["### How posteriors were sampled\n", "".join(lines)]
 
@@ -238,7 +238,7 @@ def _place(picture: Path, out: Path, results: str) -> str:
 def picture_title(out: Path, scope: Scope, ipc: int) -> str:
     """What a picture shows, in words; the recipe is the coreset's."""
     path = shipped_path(out, scope, "fbpc", ipc)
-    words = f"FBPC, {ipc} a class"
+    words = f"FBPC, {ipc} per class"
     if not path.exists():
         return words
     from pseudocoreset.coreset.pictures import (
@@ -269,10 +269,10 @@ def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:
     if not rows:
         return []
     return [
-        "### Coresets to use\n",
-        f"In `{out.name}/coresets`, half precision, with accuracy % / NLL / NLL of Kim et al.; "
-        f"`pseudocoreset evaluate {out.name}/coresets/FILE --data SPEC` gives them "
-        "again within their deviations: rounding differs a little, and chains part from there.\n",
+        "### Coresets in the repository\n",
+        f"These files are in `{out.name}/coresets`, in half precision. The scores are accuracy % / "
+        f"NLL / NLL of Kim et al. `pseudocoreset evaluate {out.name}/coresets/FILE --data SPEC` "
+        "measures them again; the results agree within the standard deviations.\n",
         "".join(rows),
     ]
 
@@ -284,6 +284,7 @@ def _command_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
         return []
     listed = "\n".join(lines)
     return [
-        "### The same cells once more\n",
-        f"By today's code and settings, whole or cell by cell:\n\n```sh\n{listed}\n```\n",
+        "### Commands\n",
+        "These commands measure the cells again with the current code and "
+        f"settings:\n\n```sh\n{listed}\n```\n",
     ]

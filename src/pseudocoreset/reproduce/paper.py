@@ -137,7 +137,7 @@ MEMORY_BY_NET = {
     ("bpc-fkl", "convnet"): 3.17,
     ("bpc-fkl", "resnet18"): 12.18,
 }
-"""`tab:gpu_memory`: GB at 10 a class, by method and network."""
+"""`tab:gpu_memory`: GB at 10 per class, by method and network."""
 MEMORY_BY_SIZE = {
     ("fbpc", 1): 0.04,
     ("fbpc", 10): 0.32,

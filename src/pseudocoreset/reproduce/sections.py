@@ -52,7 +52,7 @@ NET_TITLES = {
 }
 """The networks as people call them; in the table of norms the ConvNet is one of instance norm."""
 NORM_TITLES = {**NET_TITLES, CONVNET: "instance norm"}
-PAPERS = "by the paper's protocol"
+PAPERS = "with the paper's protocol"
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,14 @@ def protocol_table(found: Found, scope: Scope) -> TextTable:
         for name, measured in readings.items():
             scores = [shown(measured.score(each)) for each in ("accuracy", "nll", "nll_kim")]
             lines.append((str(ipc), name, *scores, _met(measured, theirs)))
-    header = ("ipc", "protocol", "accuracy %", "NLL", "NLL of Kim et al.", "beside the paper's")
+    header = (
+        "ipc",
+        "protocol",
+        "accuracy %",
+        "NLL",
+        "NLL of Kim et al.",
+        "compared with the paper",
+    )
     return TextTable(header, [lines])
 
 
@@ -271,8 +278,8 @@ def _met(measured: Measured, theirs: paper.Scores | None) -> str:
 def _protocol(found: Found, scope: Scope) -> list[Section]:
     words = (
         "`paper-epochs` has weight decay 5·10⁻⁴ and keeps the network after the first epoch as "
-        "one of eleven samples. The paper's NLL stands in the column of Kim et al.'s, which the "
-        "code of Kim et al. 2022 computes."
+        "one of eleven samples. The paper's NLL is listed in the column of the NLL of Kim et al., "
+        "which their code of 2022 computes."
     )
     rows = protocol_table(found, scope)
     return [Section(PROTOCOL, "The paper's protocol: random images, two readings", rows, words)]

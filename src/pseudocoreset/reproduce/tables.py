@@ -67,7 +67,7 @@ def table1(found: Found, scope: Scope, *, missing: bool = True) -> TextTable:
 
 
 def by_paper(found: Found) -> dict[Cell, Measured]:
-    """The same cells as scored by the paper's protocol."""
+    """The same cells as scored with the paper's protocol."""
     return {cell: measured.by_paper for cell, measured in found.items()}
 
 
@@ -164,7 +164,7 @@ def order_sentences(found: Found, scope: Scope) -> list[str]:
             order = " < ".join(f"{TITLES[method]} {means[method]:.1f}" for method in ordered)
             same = "the paper's order" if in_order(means) else "not the paper's order"
             others = "" if recipe == "paper" else " (`paper` where there is no other)"
-            sentences.append(f"{ipc} a class, recipe `{recipe}`{others}: {order}; {same}.")
+            sentences.append(f"{ipc} per class, recipe `{recipe}`{others}: {order}; {same}.")
     return sentences
 
 
@@ -229,7 +229,7 @@ def dsa_made_with(without: Found, scope: Scope) -> str:
         if words:
             unlike.setdefault(words, []).append(f"{cell.name} `{cell.recipe}`")
     others = "".join(f" {', '.join(cells)}: {words}." for words, cells in unlike.items())
-    return f"Made without DSA with {experts}; with DSA, as Table 1 says.{others}"
+    return f"The coresets without DSA had {experts}; those with DSA are listed in Table 1.{others}"
 
 
 def experts_words(store: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ def executor_of(workers: int | None, ray: str | None) -> Executor | None:
         ray: `auto`, or the address of a cluster
     """
     if workers is not None and ray is not None:
-        raise UserError("`workers` are processes here and `ray` a cluster: give one.", "ray")
+        raise UserError("`workers` and `ray` can't be combined: give one of them.", "ray")
     if workers is not None:
         from pseudocoreset.scale.processes import ProcessExecutor
 

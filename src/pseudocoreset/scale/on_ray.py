@@ -119,7 +119,7 @@ class RayExecutor(Executor):
             raise error.cause from error
         except errors.RayError as error:
             raise UserError(
-                f"{task.name} was begun {RETRIES + 1} times and its node or process was lost each "
+                f"{task.name} was started {RETRIES + 1} times, and its node or process died each "
                 f"time ({type(error).__name__}).",
                 "ray",
             ) from None

@@ -107,8 +107,8 @@ class _Job:
             call = pickle.dumps((task.function, plain))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UserError(
-                f"{task.name} can't be sent to another process ({described(error)}): what it uses "
-                "must be written in a module, or leave `workers` out.",
+                f"{task.name} can't be sent to another process ({described(error)}): define "
+                "everything that it uses in a module, or leave `workers` out.",
                 "workers",
             ) from None
         gpu = _gpu_of(slot) if task.gpus else None
@@ -140,7 +140,7 @@ class _Job:
             if (self.process.exitcode or 0) > 0:
                 raise UserError(
                     f"{self.task.name}: its process ended with code {self.process.exitcode}. A "
-                    "script that uses `workers` must have its calls under "
+                    "script that uses `workers` must have its code under "
                     "`if __name__ == '__main__':`.",
                     "workers",
                 ) from None

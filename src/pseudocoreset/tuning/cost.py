@@ -56,9 +56,9 @@ def plan_tune(
         points, data, None, scoring.sampler(), seeds=how.seeds, split="holdout", device=device
     )
     trial_s = made.steps * made.step_s + (1 + 1 / SHORTER) * scored.seconds
-    notes = ["trials take their own time: forms and γ change it, and some are stopped early"]
+    notes = ["the time of a trial depends on its form and γ, and some trials are stopped early"]
     whole = Plan(
-        f"tune with {method_name(job.method)} at {options.ipc} points a class",
+        f"tune with {method_name(job.method)} at {options.ipc} points per class",
         made.parameters,
         disk_bytes=0,
         peak_bytes=max(made.peak_bytes, scored.peak_bytes),
@@ -78,5 +78,5 @@ def plan_tune(
         disk_bytes=trained.disk_bytes,
         peak_bytes=max(whole.peak_bytes, trained.peak_bytes),
         once_s=whole.once_s + trained.seconds,
-        notes=[*notes, f"once: {how.num} experts of {how.epochs} epochs are in it"],
+        notes=[*notes, f"the time includes {how.num} experts of {how.epochs} epochs"],
     )

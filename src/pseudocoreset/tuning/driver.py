@@ -39,14 +39,16 @@ NOT_OF_A_RECIPE = ("ipc", "checkpoint_every")
 class TuneOptions(Options):
     """How long the search is, and what it is made with."""
 
-    trials: int = option(20, "settings to try, the recipe's among them", at_least=1)
-    seconds: float | None = option(None, "begin no trial after so many seconds", above=0)
-    seeds: int = option(1, "chains of a trial, whose mean NLL counts", at_least=1)
+    trials: int = option(
+        20, "number of trials; the first one uses the recipe's settings", at_least=1
+    )
+    seconds: float | None = option(None, "start no new trial after this many seconds", above=0)
+    seeds: int = option(1, "chains per trial; the score is their mean NLL", at_least=1)
     chain_epochs: int = option(
         1000, f"epochs of such a chain, a multiple of {SAMPLES}", at_least=SAMPLES
     )
-    num: int = option(10, "experts to train, where none are given", at_least=1)
-    epochs: int = option(20, "epochs each of them is trained for", at_least=1)
+    num: int = option(10, "experts to train if none are given", at_least=1)
+    epochs: int = option(20, "epochs per expert", at_least=1)
 
     def check(self) -> None:
         """A chain has as many samples, however long it is."""
@@ -218,8 +220,8 @@ class _Search:
             for trial in trials:
                 if not self._space.has(trial.settings):
                     raise UserError(
-                        f"{out / 'trials.json'} has a trial {trial.number} of other settings than "
-                        "are searched: begin another `out`.",
+                        f"{out / 'trials.json'} has a trial {trial.number} with settings that "
+                        "are not searched here: give another `out`.",
                         "out",
                     )
             left = len(trials.all()) < self._how.trials or trials.in_state(RUNNING)
@@ -315,7 +317,7 @@ class _Search:
         recipe = f"{printable(self._job.recipe.data)} ({self._job.recipe.section})"
         before = f"{first.nll:.4f}" if first.nll is not None else "no score"
         lines = [
-            f"{printable(self._data.name)}, {options.ipc} a class: trial {best.number} of "
+            f"{printable(self._data.name)}, {options.ipc} per class: trial {best.number} of "
             f"{len(trials.all())} by `pseudocoreset tune`, seed {self._seed}.",
             f"NLL on {len(self._data.holdout or ()):,} held-out training points after "
             f"{self._values['steps']} updates: {best.nll:.4f}.",

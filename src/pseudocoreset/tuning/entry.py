@@ -77,7 +77,7 @@ def tune(
     method = method_class(method)() if isinstance(method, str) else method
     unknown = next((name for name in fixed if name not in DistillOptions().as_dict()), None)
     if unknown is not None:
-        raise UserError(f"`{unknown}` is no option of distill.", unknown)
+        raise UserError(f"`{unknown}` is not an option of distill.", unknown)
     stores = [experts] if isinstance(experts, ExpertStore) else list(experts)
     return search(
         held_out(data, stores, holdout),
@@ -108,8 +108,8 @@ def held_out(data: Data, stores: Sequence[ExpertStore], number: int | None = Non
         data = data.hold_out(_number_held_out(data, stores) if number is None else number)
     if data.holdout is None:
         raise UserError(
-            "settings are chosen on points that nothing was trained on: give `holdout`, and "
-            "experts that were trained with it.",
+            "settings are chosen on held-out points: give `holdout`, and experts that were "
+            "trained with the same `holdout`.",
             "holdout",
         )
     return data

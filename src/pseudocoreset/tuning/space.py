@@ -78,8 +78,8 @@ class Space:
         self._searched = [*self._find(options), *self._find(method)]
         if not self.first():
             raise UserError(
-                f"{method_name(method)} has no setting left to search: give fewer, or another "
-                "`method`.",
+                f"{method_name(method)} has no setting left to search: give fewer options, or "
+                "another `method`.",
                 "method",
             )
 

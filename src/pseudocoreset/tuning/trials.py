@@ -111,7 +111,7 @@ def _read(path: Path) -> list[Trial]:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} can't be read as the trials of a search ({printable(error)}): begin another "
+            f"{path} can't be read as the trials of a search ({printable(error)}): give another "
             "`out`.",
             "out",
         ) from None

@@ -29,7 +29,7 @@ class Compressed(NamedTuple):
 def compressed_images(
     data: Data, budget: int, quality: int, label_bytes: int, generator: torch.Generator
 ) -> Compressed:
-    """Random images, equally many a class, until the next one of each would not fit.
+    """Random images, the same number per class, until the next one of each would not fit.
 
     The tables at the head of a JPEG file follow from the quality, so they do not count.
 
@@ -54,7 +54,7 @@ def compressed_images(
         taken += needed
         rounds.append([_decoded(file) for file in files])
     if not rounds:
-        raise UserError(f"no JPEG image a class of {data.name} fits into {budget} bytes.", "data")
+        raise UserError(f"no JPEG image per class of {data.name} fits into {budget} bytes.", "data")
     images = torch.stack([torch.stack(column) for column in zip(*rounds, strict=True)])
     return Compressed(images.flatten(0, 1), len(rounds), taken)
 

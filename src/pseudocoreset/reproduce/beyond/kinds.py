@@ -17,20 +17,20 @@ BEST: dict[int, tuple[str, ...]] = {
     10: ("fbpc-isotropic",),
     50: ("fbpc-isotropic",),
 }
-"""The methods of the best coreset by stored images a class, one after another: each begins with
+"""The methods of the best coreset by stored images per class, one after another: each begins with
 what the one before it made."""
 FINISH = "unrolled"
 LONGEST = 40
 """Letters of a folder's name for what is otherwise than in a recipe."""
 ABLATED = 10
-"""Stored images a class of the ablation."""
+"""Stored images per class of the ablation."""
 JPEG_QUALITY = 25
 """Of the JPEG files, on libjpeg's scale from 1 to 95; the same at all sizes."""
 SCORED_BY: dict[str, Mapping[str, Any]] = {"sghmc": {}, "last-layer": {"every": 1000}}
 """The posteriors that every coreset is scored by: what their samplers have otherwise than in the
 protocol `tuned`. A chain of `last-layer` trains one network, in as many epochs as SGHMC has."""
 CHAINS_BY_SIZE: dict[int, Mapping[str, Any]] = {1: {}, 10: {}, 50: {}}
-"""The same for SGHMC by stored images a class, whatever the coreset."""
+"""The same for SGHMC by stored images per class, whatever the coreset."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def budget(data: Data, ipc: int) -> Budget:
 
 
 def images_that_fill(data: Data, ipc: int, soft: bool) -> int:
-    """How many real images a class take no more numbers than the best coreset."""
+    """How many real images per class take no more numbers than the best coreset."""
     each = data.train.inputs[0].numel() + (data.classes if soft else 1)
     return max(1, budget(data, ipc).numbers // (each * data.classes))
 

@@ -42,7 +42,7 @@ def make(kind: Kind, ipc: int, work: Work, experts: ExpertStore | None, seed: in
 
     Args:
         kind: what to make
-        ipc: stored images a class
+        ipc: stored images per class
         work: data, options, folder
         experts: the experts, for kinds that need them
         seed: of the whole distillation
@@ -106,7 +106,7 @@ def _stage(
     except OtherRunError as error:
         raise UserError(
             f"{error.found}: delete that folder, which `work` kept, or give the options it was "
-            "begun with.",
+            "started with.",
             "work",
         ) from None
 

@@ -18,49 +18,50 @@ from pseudocoreset.reproduce.page import COMMAND, MARK
 
 OWN = Scope(paper.DATA)
 _HOW = f"""\
-How good can a coreset be for its size? Size is storage: all numbers that are stored, pixels and
-label values. Every figure comes from a JSON file under `{{cells}}`, with settings, seeds,
-versions, device and time. {{writer}} writes this page.
+This page shows the best coresets for a given size. The size is the storage: all stored numbers,
+both pixels and label values. {{writer}} writes the page from the JSON files under `{{cells}}`,
+which also hold settings, seeds, versions, device and time.
 
-- A stored image can hold several smaller ones, which networks see enlarged (`--form`). The idea of
-  tiles is IDC's (Kim et al. 2022, "Dataset condensation via efficient synthetic-data
+- One stored image can hold several smaller images, which are enlarged for the network (`--form`).
+  The idea is from IDC (Kim et al. 2022, "Dataset condensation via efficient synthetic-data
   parameterization").
-- *numbers* are pixels and label values; a soft label has one for each class, a class is one number.
-  *bytes* are those of the file. *stored / seen* are the images of the set, and those that networks
-  see.
-- Each coreset is scored three ways, accuracy % / NLL: one network (the last sample of a chain; what
-  other people's single networks compare with), one chain, and all chains pooled. The first two are
-  means over the chains.
+- *numbers* counts pixels and label values. A soft label has one number per class, a hard label one.
+  *bytes* is the size of the file. *stored / seen* counts stored images and images that the network
+  sees.
+- Scores are accuracy % / NLL of one network (the last sample of a chain, comparable with other
+  people's single networks), of one chain, and of all chains pooled. The first two are means over
+  the chains.
 - ± is the standard deviation over coresets of different seeds, made with the same experts.
-- *at T* is the pooled posterior at one temperature of its predictive distribution. T was fitted on
-  held-out training images, with a coreset made without them. For CIFAR-10 it had 20 experts,
-  `--steps` 1500, 700 and 600, and image steps up to twice as large.
+- *at T* is the pooled posterior with its predictive distribution at temperature T. T was fitted on
+  held-out training images, with another coreset made without these images. For CIFAR-10 that
+  coreset had 20 experts, `--steps` 1500, 700 and 600, and image steps up to twice as large.
 - *last layer* is the closed-form posterior of the last layer (`--sampler last-layer`) on the same
   coreset and network.
-- *steps* are those of a chain. *minutes* are for all experts, one coreset and its scores by SGHMC.
-- Controls have no more storage than the best coreset: as many real images as its numbers allow, or
+- *steps* counts the steps of a chain. *minutes* includes all experts, one coreset and its SGHMC
+  scores.
+- Controls use at most the storage of the best coreset: as many real images as its numbers allow, or
   as many JPEG files of quality {JPEG_QUALITY} as its bytes allow at one byte a pixel.
-- Recipes were chosen on held-out training images and fixed before the test images were scored. The
-  search began with settings of an earlier round, which had seen test scores.
+- Recipes were chosen on held-out training images and fixed before scoring the test images. The
+  search started from earlier settings that had seen test scores.
 """
 _PUBLISHED = """\
-† remembered from the literature, not read again. Protocols differ: VBPC is scored by its own closed
-form on a wider network, and some of the others choose the best checkpoint by the test images. The
-second group of methods stores something else than images, at the storage of so many images.
-"""
+† quoted from memory, not checked against the paper. Protocols differ: VBPC is scored by its own
+closed form on a wider network, and some other methods choose the best checkpoint on the test
+images. The second group of methods stores something other than images, with the storage of this
+many images. """
 _COMMANDS = """\
-## The commands
+## Commands
 
-Held-out images first, for the temperatures; then the test images. What is measured is skipped, so a
-command that was stopped can be given again. `--cells` chooses cells, such as `best/10,random/*`;
-`--num` and `--epochs` are those of the experts.
+The first command scores held-out images to find the temperatures, the second scores the test
+images. Run a command again to resume: measured cells are skipped. `--cells` chooses cells, such as
+`best/10,random/*`. `--num` and `--epochs` set the number and epochs of the experts.
 
 ```sh
 pseudocoreset reproduce beyond --data cifar10:DIR --num 20 --holdout 5000 --cells 'best/*'
 pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --coresets 1
 ```
 
-The posterior in `results/posteriors`, one network a chain:
+This command made the posterior in `results/posteriors`, with one network per chain:
 
 ```sh
 pseudocoreset sample results/coresets/cifar10-best-ipc50.safetensors --chains 12 \\
@@ -117,17 +118,17 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
         parts.append("No coreset is scored on the test images yet.\n")
     if scope == OWN:
         parts += [
-            "### Goals that were set beforehand\n",
-            "In bold where both figures are met.\n",
+            "### Goals, set before measuring\n",
+            "Bold: both accuracy and NLL meet the goal.\n",
             goals_table(lambda data: found_cells(out, Scope(data))).markdown(),
         ]
     if found:
         table = beyond_table(found, scope.data).markdown()
-        parts += ["### Coresets by stored images a class\n", table]
+        parts += ["### Coresets by stored images per class\n", table]
         parts += _pictures(out, scope, results)
     if any(cell.method in ablation(scope.data) for cell in found):
         parts += [
-            f"### What each ingredient adds, {ABLATED} stored images a class\n",
+            f"### What each ingredient adds, {ABLATED} stored images per class\n",
             ablation_table(found, scope.data).markdown(),
         ]
     return [*parts, *_published(found)] if scope == OWN else parts
@@ -140,7 +141,7 @@ def _published(found: Found) -> list[str]:
 def _pictures(out: Path, scope: Scope, results: str) -> list[str]:
     drawn = {plot_path(out, scope): "Accuracy and NLL against stored numbers"}
     for ipc in SIZES:
-        words = f"Stored images of the best coreset, {ipc} a class, and what networks see of them"
+        words = f"Stored images of the best coreset, {ipc} per class, and what networks see of them"
         drawn[mosaic_path(out, scope, ipc)] = words
     return [
         f"![{words}]({(Path(results) / path.relative_to(out)).as_posix()})\n"

@@ -111,8 +111,8 @@ def read_cell(path: Path, cell: Cell) -> BeyondCell:
         _check(content, cell)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "
-            "it measured again."
+            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to "
+            "measure it again."
         ) from None
     del content["format"], content["cell"]
     return BeyondCell(cell, content)

@@ -29,7 +29,7 @@ HEADER = (
 
 
 def beyond_table(found: Found, data: str) -> TextTable:
-    """A row a coreset, by stored images a class; those that are missing too."""
+    """A row a coreset, by stored images per class; those that are missing too."""
     groups = []
     for ipc in SIZES:
         rows = kinds(data, ipc)
@@ -183,5 +183,5 @@ def published_table(found: Found) -> TextTable:
         )
         for way, title in WAYS.items()
     ]
-    header = ("method", "stores", "scored by", *(f"{ipc} a class" for ipc in SIZES))
+    header = ("method", "stores", "scored by", *(f"{ipc} per class" for ipc in SIZES))
     return TextTable(header, [rows, ours])

@@ -165,8 +165,8 @@ def read_fidelity(path: Path, cell: Cell) -> dict[str, Any]:
             raise ValueError("it holds another cell")
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to have "
-            "it measured again."
+            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to "
+            "measure it again."
         ) from None
     return dict(content)
 

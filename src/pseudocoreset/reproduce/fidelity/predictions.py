@@ -178,7 +178,7 @@ def _read(path: Path, asked: dict[str, Any], chains: int, labels: Any) -> Kept:
         details = metadata["details"]
         if {name: details[name] for name in asked} != asked:
             raise UserError(
-                f"{path} was made of other points or by another sampler: delete it, or give "
+                f"{path} was made with other points or another sampler: delete it, or give "
                 "another `work`.",
                 "work",
             )

@@ -19,7 +19,7 @@ TITLES = {
 MATCHED = ("agreement", "total_variation", "kl")
 """What is told of real images beside a coreset."""
 HEADER = (
-    *("posterior of", "images a class", "accuracy", "agreement", "total variation", "KL"),
+    *("posterior of", "images per class", "accuracy", "agreement", "total variation", "KL"),
     *("agreement where the reference errs", "variance ratio", "mutual information"),
     *("between chains", "R̂ above 1.1", "agreement of halves in time"),
 )
