@@ -70,3 +70,9 @@ def note(path: Path, value, seconds=0.0):
 
 def visible_gpus():
     return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def assigned_gpus():
+    import ray
+
+    return ray.get_runtime_context().get_assigned_resources().get("GPU")

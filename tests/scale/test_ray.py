@@ -222,6 +222,9 @@ def test_gpus_are_shared_out_by_fractions(executor, cluster):
         assert executor._fitting(0.5) == 2
         todo = [Task("see", tasks.visible_gpus, (), 0.5) for _ in range(2)]
         assert [value for _, value in executor.run(todo)] == ["0", "0"]
+        todo = [Task("a", tasks.assigned_gpus, (), 0.25), Task("b", tasks.assigned_gpus, (), 1.0)]
+        sharing = executor.sharing(lambda: 0.5)
+        assert {task.name: gpus for task, gpus in sharing.run(todo)} == {"a": 0.5, "b": 1.0}
     finally:
         cluster.remove_node(node)
         until(lambda: not ray.cluster_resources().get("GPU"))
