@@ -8,6 +8,7 @@ trial of a seed is the same in both: CIFAR-10's recipe.
 """
 
 import argparse
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,12 +73,12 @@ def run_search(data: pc.Data, search: str, seed: int) -> dict[str, Any]:
     return {
         "search": search,
         "seed": seed,
-        "first": found.trials[0].nll,
+        "first": found.first.nll,
         "lowest": found.best.nll,
         "trial": found.best.number,
         "settings": found.best.settings,
         "nll": [trial.nll for trial in found.trials],
-        "seconds": sum(trial.seconds for trial in found.trials),
+        "versions": versions(),
     }
 
 
@@ -103,14 +104,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", help="folder of Fashion-MNIST")
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--search", choices=SEARCHES, help="this one anew, and the file's others")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     executor = pc.ProcessExecutor(given.workers)
     data = executor.put(small_data(given.data))
-    pairs = [(search, seed) for seed in range(given.seeds) for search in SEARCHES]
+    kept = json.loads(given.out.read_text())["rows"] if given.search else []
+    rows = [row for row in kept if row["search"] != given.search]
+    names = [given.search] if given.search else list(SEARCHES)
+    pairs = [(search, seed) for seed in range(given.seeds) for search in names]
     tasks = [Task(f"{search}, {seed}", run_search, (data, search, seed)) for search, seed in pairs]
-    rows = []
     for task, row in executor.run(tasks):
         rows.append(row)
         print(f"{task.name}: {row['first']:.4f} -> {row['lowest']:.4f} in trial {row['trial']}")
@@ -120,7 +124,6 @@ def main() -> None:
         "net": NET,
         "experts": EXPERTS,
         "trial": TRIAL,
-        "versions": versions(),
         "rows": rows,
     }
     write_json(given.out, content)
