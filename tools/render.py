@@ -33,6 +33,7 @@ from rest_goals import rest_goals_table
 from scaling_page import scaling_tables
 from search_page import search_section
 from speed_page import filled, tables
+from tune_page import tune_tables
 
 ROOT = Path(__file__).parent.parent
 COMMAND = "`python tools/render.py`"
@@ -61,7 +62,7 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks["exact"] = exact_table(results).markdown()
     blocks["fidelity"] = fidelity_text(results)
     blocks["regression"] = regression_table(results).markdown()
-    blocks |= scaling_tables(results)
+    blocks |= {**scaling_tables(results), **tune_tables(results)}
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}
     texts[beyond] = beyond_page(results, beyond, COMMAND, search_section(results, beyond))

@@ -1,4 +1,4 @@
-"""The tables of docs/scaling-out.md, from results/scaling-out.json and results/plan-gpu.json."""
+"""The tables of docs/scaling-out.md, from scaling-out, plan-gpu and kills.json in results/."""
 
 import json
 from pathlib import Path
@@ -22,6 +22,7 @@ def scaling_tables(results: Path) -> dict[str, str]:
     return {
         "scaling-out": _of_workers(measured).markdown(),
         "scaling-on-paper": _on_paper(measured, planned["plan"]).markdown(),
+        "kills": _of_kills(read("kills")["rows"]).markdown(),
     }
 
 
@@ -82,3 +83,19 @@ def _on_paper(measured: Any, plan: Any) -> TextTable:
             ]
         ],
     )
+
+
+def _of_kills(rows: Any) -> TextTable:
+    """How often each command was killed, and how often what it left differed then."""
+    lines = []
+    for command in dict.fromkeys(row["command"] for row in rows):
+        there = {row["where"]: row for row in rows if row["command"] == command}
+        cells = [_killed(there.get(where)) for where in ("alone", "ray")]
+        lines.append((f"`{command}`", *cells))
+    return TextTable(("", "alone", "under Ray"), [lines])
+
+
+def _killed(row: Any) -> str:
+    if row is None:
+        return NONE
+    return f"{row['kills']}, the same" if "kills" in row else "differs"

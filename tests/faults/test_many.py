@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from jobs import differences, lasting, left, make_jobs
+from kills import COMMAND, finish
 from make_data import make_tiny_imagenet, smooth
-from test_kills import COMMAND, finish
 
 import pseudocoreset as pc
 from pseudocoreset.cli import main

@@ -70,3 +70,19 @@ def note(path: Path, value, seconds=0.0):
 
 def visible_gpus():
     return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def assigned_gpus():
+    import ray
+
+    return ray.get_runtime_context().get_assigned_resources().get("GPU")
+
+
+def plan_on_a_cpu(data, net, settings):
+    """What experts take on a CPU; a GPU is said to have four times as much."""
+    from pseudocoreset.plan.estimate import plan_experts
+
+    plan = plan_experts(data, net, settings, device="cpu")
+    torch.cuda.mem_get_info = lambda: (4 * plan.peak_bytes, 4 * plan.peak_bytes)
+    torch.cuda.memory_reserved = lambda: 0
+    return plan

@@ -16,6 +16,7 @@ import torch
 import pseudocoreset as pc
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertOptions, train_experts
+from pseudocoreset.plan.share import sharing_as_planned
 from pseudocoreset.scale import RayExecutor, Task
 
 ray = pytest.importorskip("ray")
@@ -213,7 +214,7 @@ def test_devices_are_those_of_the_cluster(executor):
         executor.device("cuda:1")
 
 
-def test_gpus_are_shared_out_by_fractions(executor, cluster):
+def test_gpus_are_shared_out_by_fractions(executor, cluster, data):
     """A node that says it has a GPU: two tasks of half a GPU fit."""
     node = cluster.add_node(num_cpus=4, num_gpus=1)
     try:
@@ -222,6 +223,12 @@ def test_gpus_are_shared_out_by_fractions(executor, cluster):
         assert executor._fitting(0.5) == 2
         todo = [Task("see", tasks.visible_gpus, (), 0.5) for _ in range(2)]
         assert [value for _, value in executor.run(todo)] == ["0", "0"]
+        todo = [Task("a", tasks.assigned_gpus, (), 0.25), Task("b", tasks.assigned_gpus, (), 1.0)]
+        sharing = executor.sharing(lambda: 0.5)
+        assert {task.name: gpus for task, gpus in sharing.run(todo)} == {"a": 0.5, "b": 1.0}
+        planned = sharing_as_planned(executor, "auto", tasks.plan_on_a_cpu, data, NET, FEW)
+        todo = [Task("see", tasks.assigned_gpus, (), 0.125)]
+        assert [gpus for _, gpus in planned.run(todo)] == [0.25]
     finally:
         cluster.remove_node(node)
         until(lambda: not ray.cluster_resources().get("GPU"))

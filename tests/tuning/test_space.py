@@ -151,7 +151,7 @@ def test_sampler_learns_what_is_better(data, store):
     assert fmean(last) > fmean(first) + 0.4
 
 
-def test_each_option_is_moved_alone_at_first_and_then_what_helped_together(data, store):
+def test_options_move_alone_then_together_then_farther_while_it_helps(data, store):
     space = make_space(data, store)
     first = space.first()
     trials = [Trial(0, first, FINISHED, nll=1.0)]
@@ -170,7 +170,13 @@ def test_each_option_is_moved_alone_at_first_and_then_what_helped_together(data,
     best = {trial.nll: trial.settings for trial in reversed(trials)}
     under_way = [*trials[:-1], replace(trials[-1], state=RUNNING, nll=None)]
     assert next_settings(space, under_way, 0, ALONE + 1) != joined
-    assert next_settings(space, [*trials, Trial(ALONE + 1, joined)], 0, ALONE + 2) != joined
+    helped = [*trials, Trial(ALONE + 1, joined, FINISHED, nll=0.7)]
+    farther = next_settings(space, helped, 0, ALONE + 2)
+    for name in ("lr_images", "gamma"):
+        assert farther[name] / joined[name] == pytest.approx(joined[name] / first[name])
+    assert {**farther, **joined} == joined
+    worse = [*helped[:-1], replace(helped[-1], nll=0.85)]
+    assert next_settings(space, worse, 0, ALONE + 2) not in (joined, farther)
     assert joined == {
         **first,
         "lr_images": best[0.9]["lr_images"],

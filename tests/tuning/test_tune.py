@@ -94,7 +94,7 @@ def test_search_on_digits_is_no_worse_than_the_recipe_and_its_recipe_gives_its_s
 
 
 def test_recipe_has_the_updates_of_the_recipe_it_began_with(held, experts, tmp_path, monkeypatch):
-    monkeypatch.setattr("pseudocoreset.tuning.driver.FEW_UPDATES", 4)
+    monkeypatch.setattr("pseudocoreset.tuning.first_trial.FEW_UPDATES", 4)
     options = {name: value for name, value in QUICK.items() if name != "steps"}
     found = pc.tune(held, experts, ISOTROPIC, out=tmp_path, trials=1, **options)
     values = yaml.safe_load(found.recipe.read_text())["best"]["fbpc-isotropic"]

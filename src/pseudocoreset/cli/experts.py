@@ -1,6 +1,6 @@
 """`experts`: train networks on the whole data and keep snapshots."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pseudocoreset.cli.arguments import Arguments, Parser
@@ -22,6 +22,8 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertOptions, train_experts
 from pseudocoreset.interop import import_replay_buffers
 from pseudocoreset.nets import default_net
+from pseudocoreset.plan.estimate import plan_experts
+from pseudocoreset.plan.share import sharing_as_planned
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ def run(arguments: Arguments) -> None:
             Path(own.from_replay), data, net, Path(own.out), options, common.seed
         )
     else:
+        one = replace(options, num=1)
+        executor = sharing_as_planned(
+            executor_for(arguments), common.device, plan_experts, data, net, one
+        )
         store = train_experts(
             data,
             net,
@@ -71,7 +77,7 @@ def run(arguments: Arguments) -> None:
             options,
             seed=common.seed,
             device=common.device,
-            executor=executor_for(arguments),
+            executor=executor,
             other_versions=arguments.flag("other_versions"),
             progress=progress_for(arguments),
         )

@@ -25,7 +25,7 @@ class Task:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     gpus: float = 0.0
-    """The share of a GPU that it needs."""
+    """The share of a GPU that it needs at least."""
 
 
 @runtime_checkable

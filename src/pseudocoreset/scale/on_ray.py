@@ -5,7 +5,9 @@ import site
 import socket
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,17 @@ class RayExecutor(Executor):
                     "ray",
                 ) from None
         self._call = ray.remote(max_retries=RETRIES)(_call)
+        self._share = cache(lambda: 0.0)
+
+    def sharing(self, share: Callable[[], float]) -> "RayExecutor":
+        """The same cluster; tasks on a GPU declare at least this share of it.
+
+        Args:
+            share: gives the share, and is called once, before the first such task is begun
+        """
+        other = copy(self)
+        other._share = cache(share)
+        return other
 
     @property
     def slots(self) -> int:
@@ -85,9 +98,10 @@ class RayExecutor(Executor):
                     task = next(waiting, None)
                     if task is None:
                         break
-                    under_way[self._begin(task)] = task
+                    gpus = max(task.gpus, self._share()) if task.gpus else 0.0
+                    under_way[self._begin(task, gpus)] = task
                     # One more than fits: a node takes it at once, and an autoscaler sees it.
-                    room = self._fitting(task.gpus) + 1
+                    room = self._fitting(gpus) + 1
                 if not under_way:
                     break
                 (done,), _ = self._ray.wait(list(under_way))
@@ -105,10 +119,8 @@ class RayExecutor(Executor):
             for reference in under_way:
                 self._ray.cancel(reference, force=True)
 
-    def _begin(self, task: Task) -> Any:
-        call = self._call.options(
-            name=task.name, num_cpus=self._cpus(task.gpus), num_gpus=task.gpus
-        )
+    def _begin(self, task: Task, gpus: float) -> Any:
+        call = self._call.options(name=task.name, num_cpus=self._cpus(gpus), num_gpus=gpus)
         return call.remote(torch.get_num_threads(), task.function, *task.arguments)
 
     def _answer(self, task: Task, reference: Any) -> Any:

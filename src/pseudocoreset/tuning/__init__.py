@@ -8,7 +8,8 @@ if find_spec("optuna") is None:
     raise UserError("`tune` needs the package optuna: install pseudocoreset[tune].")
 
 from pseudocoreset.tuning.cost import plan_tune
-from pseudocoreset.tuning.driver import Tuned, TuneOptions, search
+from pseudocoreset.tuning.driver import Tuned, search
 from pseudocoreset.tuning.entry import held_out, tune
+from pseudocoreset.tuning.first_trial import TuneOptions
 
 __all__ = ["TuneOptions", "Tuned", "held_out", "plan_tune", "search", "tune"]

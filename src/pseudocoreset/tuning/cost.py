@@ -8,11 +8,11 @@ from pseudocoreset.distillation import DistillOptions, distill
 from pseudocoreset.engine.device import DeviceLike
 from pseudocoreset.experts import ExpertOptions, ExpertStore
 from pseudocoreset.methods import Method, method_name
-from pseudocoreset.nets import default_net
+from pseudocoreset.nets import NetLike, default_net
 from pseudocoreset.plan.estimate import plan_distill, plan_evaluate, plan_experts
 from pseudocoreset.plan.record import Plan
 from pseudocoreset.tuning.attempt import SHORTER, Scoring
-from pseudocoreset.tuning.driver import TuneOptions, first_job
+from pseudocoreset.tuning.first_trial import TuneOptions, first_job
 
 
 def plan_tune(
@@ -23,7 +23,7 @@ def plan_tune(
     how: TuneOptions,
     *,
     recipe: str,
-    nets: Sequence[str],
+    nets: Sequence[NetLike],
     device: DeviceLike,
 ) -> Plan:
     """A search, from a few steps of its experts and of its first trial.

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,51 +13,28 @@ from pseudocoreset.data import Data
 from pseudocoreset.distillation import DistillOptions, Job, check_stores, resolve
 from pseudocoreset.engine.device import DeviceLike
 from pseudocoreset.engine.files import refuse_unwritable, write_text
-from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import ProgressLike, progress_of
 from pseudocoreset.engine.text import printable
 from pseudocoreset.engine.versions import refuse_other, versions
 from pseudocoreset.errors import UserError
-from pseudocoreset.experts import ExpertStore, train_experts
+from pseudocoreset.experts import ExpertOptions, ExpertStore, train_experts
 from pseudocoreset.methods import Method, method_name
-from pseudocoreset.nets import NetLike, make_net
+from pseudocoreset.nets import NetLike, default_net, make_net
+from pseudocoreset.plan.estimate import plan_experts
+from pseudocoreset.plan.share import sharing_as_planned
 from pseudocoreset.posterior import sampler_name
 from pseudocoreset.run_folder import RunFolder
 from pseudocoreset.scale import Executor, SerialExecutor, Task
-from pseudocoreset.tuning.attempt import SAMPLES, Scoring, attempt
+from pseudocoreset.tuning.attempt import Scoring, attempt
+from pseudocoreset.tuning.cost import plan_tune
+from pseudocoreset.tuning.first_trial import TuneOptions, first_job, trial_steps
 from pseudocoreset.tuning.sampler import next_settings, worth_going_on
 from pseudocoreset.tuning.space import Settings, Space
 from pseudocoreset.tuning.trials import FAILED, RUNNING, Trial, Trials
 
-FEW_UPDATES = 200
-"""Updates of a trial, where the recipe has more."""
 GPU_SHARE = 0.25
-"""Of a GPU that a trial needs."""
+"""Of a GPU that a trial declares at least."""
 NOT_OF_A_RECIPE = ("ipc", "checkpoint_every")
-
-
-@dataclass(frozen=True)
-class TuneOptions(Options):
-    """How long the search is, and what it is made with."""
-
-    trials: int = option(
-        20, "number of trials; the first one uses the recipe's settings", at_least=1
-    )
-    seconds: float | None = option(None, "start no new trial after this many seconds", above=0)
-    seeds: int = option(1, "chains per trial; the score is their mean NLL", at_least=1)
-    chain_epochs: int = option(
-        1000, f"epochs of such a chain, a multiple of {SAMPLES}", at_least=SAMPLES
-    )
-    num: int = option(10, "experts to train if none are given", at_least=1)
-    epochs: int = option(20, "epochs per expert", at_least=1)
-
-    def check(self) -> None:
-        """A chain has as many samples, however long it is."""
-        if self.chain_epochs % SAMPLES:
-            raise UserError(
-                f"`chain_epochs` is {self.chain_epochs}: give a multiple of {SAMPLES}.",
-                "chain_epochs",
-            )
 
 
 @dataclass(frozen=True)
@@ -123,59 +101,28 @@ def search(
     stores = list(stores)
     if not stores and method.needs_experts:
         first_job(data, stores, method, options, recipe)  # what it refuses is refused at once
+        net = next(iter(nets), None) or default_net(data.input_shape)
+        one = ExpertOptions(num=1, epochs=how.epochs)
         stores = [
             train_experts(
                 data,
-                next(iter(nets), None),
+                net,
                 out / "experts",
                 num=how.num,
                 epochs=how.epochs,
                 seed=seed,
                 device=device,
-                executor=executor,
+                executor=sharing_as_planned(executor, device, plan_experts, data, net, one),
                 other_versions=other_versions,
                 progress=progress,
             )
         ]
         nets = []
     check_stores(stores, data)
-    runs = executor or SerialExecutor()
+    planned = partial(plan_tune, recipe=recipe, nets=nets, device="cuda")
+    runs = sharing_as_planned(executor, device, planned, data, stores, method, options, how)
     looked = _Search(data, stores, list(nets), method, options, how, recipe, seed)
-    return looked.go(out, runs, device, other_versions, progress)
-
-
-def first_job(
-    data: Data,
-    stores: Sequence[ExpertStore],
-    method: Method,
-    options: DistillOptions,
-    recipe: str,
-) -> Job:
-    """The first trial's job, which may have no experts yet.
-
-    Args:
-        data: the data set
-        stores: the experts, if there are any yet
-        method: the method
-        options: what was given
-        recipe: what the search begins with
-    """
-    given = {name: getattr(options, name) for name in options.given}
-    if data.task == "regression" and not stores:  # whose noise is not known yet
-        given = {"target_noise": 1.0, **given}
-    job = resolve(data, stores, method, DistillOptions(**given), recipe)
-    return replace(job, options=replace(job.options, steps=trial_steps(job, options)))
-
-
-def trial_steps(job: Job, options: DistillOptions) -> int:
-    """The updates of a trial: as many as were given, or the recipe's, if they are few.
-
-    Args:
-        job: what `distill` would do
-        options: what was given
-    """
-    given = "steps" in options.given
-    return job.options.steps if given else min(job.options.steps, FEW_UPDATES)
+    return looked.go(out, runs or SerialExecutor(), device, other_versions, progress)
 
 
 class _Search:

@@ -13,7 +13,8 @@ from pseudocoreset.experts import ExpertStore
 from pseudocoreset.methods import Method, method_class
 from pseudocoreset.nets import NetLike
 from pseudocoreset.scale import Executor
-from pseudocoreset.tuning.driver import Tuned, TuneOptions, search
+from pseudocoreset.tuning.driver import Tuned, search
+from pseudocoreset.tuning.first_trial import TuneOptions
 
 MOST_HELD_OUT = 5000
 SHARE_HELD_OUT = 10

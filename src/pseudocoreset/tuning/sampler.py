@@ -1,8 +1,8 @@
 """What to try next, from the trials so far and the number of the next.
 
 Twenty trials can't cover all settings, and the recipe's are seldom far off. So each option is moved
-alone at first, what helped is put together, and then a few options at a time of the best trial are
-chosen anew by Optuna.
+alone at first, what helped is put together and taken farther, and then a few options at a time of
+the best trial are chosen anew by Optuna.
 
 Nothing is kept between two questions: the answer follows from what is asked alone, so that a search
 that was stopped goes on as if it had not been.
@@ -56,10 +56,8 @@ def next_settings(space: Space, trials: Iterable[Trial], seed: int, number: int)
     if number < len(planned):
         return planned[number]
     known = sorted(trials, key=lambda trial: trial.number)
-    joined = _joined(space, known[: len(planned)])
-    if joined is not None and all(joined != trial.settings for trial in known):
-        return joined
-    return _from_best(space, known, seed_for(seed, "trial", number))
+    joined = _joined(space, known, len(planned))
+    return joined or _from_best(space, known, seed_for(seed, "trial", number))
 
 
 def worth_going_on(trials: Iterable[Trial]) -> float | None:
@@ -110,17 +108,37 @@ def _moves(distribution: BaseDistribution, value: Any) -> Iterator[Any]:
     yield from map(round, found) if isinstance(distribution, IntDistribution) else found
 
 
-def _joined(space: Space, planned: list[Trial]) -> Settings | None:
-    """All moves at once that made the recipe better; None while some of them are under way."""
-    first = space.first()
-    if any(trial.state == RUNNING for trial in planned) or not planned or planned[0].nll is None:
+def _joined(space: Space, trials: list[Trial], planned: int) -> Settings | None:
+    """All moves that made the recipe better, at once; then twice as far, as long as it helps.
+
+    None while some moves are under way, and when this helps no more.
+    """
+    alone, first = trials[:planned], space.first()
+    if any(trial.state == RUNNING for trial in alone) or not alone or alone[0].nll is None:
         return None
-    better = [t for t in planned if t.nll is not None and t.nll < planned[0].nll]
-    joined = first
-    for trial in sorted(better, key=lambda trial: trial.nll or 0.0, reverse=True):
-        moved = {name: v for name, v in trial.settings.items() if first.get(name) != v}
-        joined = {**joined, **moved}  # the better of two of one option comes last
-    return space.near(joined)
+    lowest = alone[0].nll
+    moves = Settings()
+    for trial in sorted(alone, key=lambda trial: trial.nll or 0.0, reverse=True):
+        if trial.nll is not None and trial.nll < lowest:  # the better of two moves comes last
+            moves |= {name: v for name, v in trial.settings.items() if first.get(name) != v}
+    lowest = min(trial.nll for trial in alone if trial.nll is not None)
+    for times in range(1, round(1 / PART) + 1):
+        far = {name: _farther(first.get(name), value, times) for name, value in moves.items()}
+        settings = space.near({**first, **far})
+        tried = next((trial for trial in trials if trial.settings == settings), None)
+        if tried is None:
+            return settings
+        if tried.nll is None or tried.nll > lowest:
+            break
+        lowest = tried.nll
+    return None
+
+
+def _farther(first: Any, value: Any, times: int) -> Any:
+    """A move so many times as far; a text is what it is."""
+    if isinstance(value, float) and first:
+        return float(first * (value / first) ** times)
+    return first + (value - first) * times if isinstance(value, int) and first else value
 
 
 def _from_best(space: Space, trials: list[Trial], seed: int) -> Settings:
