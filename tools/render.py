@@ -2,8 +2,9 @@
 
     python tools/render.py
 
-docs/results.md, docs/beyond.md, the tables of docs/methods.md, docs/tune.md, docs/speed.md,
-docs/fidelity.md, docs/scaling-out.md and README.md, and the pictures and LaTeX tables in results/.
+docs/results.md, docs/beyond.md, docs/gallery.md, the tables of docs/methods.md, docs/tune.md,
+docs/speed.md, docs/fidelity.md, docs/scaling-out.md and README.md, and the pictures and LaTeX
+tables in results/.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from os.path import relpath
 from pathlib import Path
 
+from gallery_page import draw_gallery, gallery_page
 from goals import goals_table
 from methods_page import method_tables
 from pseudocoreset.engine.files import write_text
@@ -46,7 +48,7 @@ def main() -> None:
     for scope in beyond_scopes(ROOT / "results"):
         for line in draw_beyond(ROOT / "results", scope):
             print(line)
-    for line in draw_exact(ROOT / "results"):
+    for line in (*draw_exact(ROOT / "results"), *draw_gallery(ROOT / "results")):
         print(line)
     for path, text in rendered(ROOT).items():
         write_text(path, text)
@@ -64,6 +66,8 @@ def rendered(root: Path) -> dict[Path, str]:
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}
     texts[beyond] = beyond_page(results, beyond, COMMAND, search_section(results, beyond))
+    gallery = root / "docs" / "gallery.md"
+    texts[gallery] = gallery_page(results, gallery)
     names = ("speed", "methods", "fidelity", "scaling-out", "tune")
     filled_pages = [root / "docs" / f"{name}.md" for name in names]
     for path in (*filled_pages, root / "README.md"):
