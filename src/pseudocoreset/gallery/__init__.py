@@ -85,6 +85,8 @@ def load(name: str, *, ipc: int, recipe: str = "best") -> Pseudocoreset:
             often several small images in the space of one; `tuned` or `paper` for pixels and
             classes alone. Where a size has none by this recipe, the one before it is taken.
     """
+    require_type(name, str, "name", "the name of a data set, such as cifar10")
+    require_type(ipc, int, "ipc", "the number of images per class, such as 10")
     return Pseudocoreset.load(find(name, ipc, recipe).path)
 
 
@@ -96,8 +98,6 @@ def find(name: str, ipc: int, recipe: str = "best") -> Entry:
         ipc: stored images per class
         recipe: `best`, `tuned` or `paper`
     """
-    require_type(name, str, "name", "the name of a data set, such as cifar10")
-    require_type(ipc, int, "ipc", "the number of images per class, such as 10")
     if recipe not in NAMES:
         raise UserError(f"`recipe` is {printable(recipe)}: give {', '.join(NAMES)}.", "recipe")
     if name not in DATA:
