@@ -26,10 +26,7 @@ TITLES = {
 }
 MANY_CLASSES, DRAWN_CLASSES = 100, 60
 """Of more classes than these, only the first are drawn, one image each."""
-HEADER = (
-    *("data", "a class", "recipe", "stored", "seen", "file"),
-    *("accuracy %", "NLL", "ECE", "pooled: accuracy %", "NLL", "chains"),
-)
+HEADER = ("coreset", "stored (seen)", "file", "one chain", "pooled", "chains")
 OPENING = """\
 # Gallery
 
@@ -50,10 +47,10 @@ pseudocoreset export gallery:cifar10-10 --to hf --out cifar10-10
 pseudocoreset evaluate gallery:cifar10-10 --data cifar10:DIR
 ```
 
-Scores are on the test set: the mean of one chain with its deviation over chains, and the samples
-of all chains pooled. *Stored* images are what the file holds, *seen* ones what networks are trained
-on. `pseudocoreset info gallery:cifar10-10` says how a coreset was made, and the JSON file beside it
-in the package how it was scored.
+Scores are accuracy in per cent / NLL on the test set: the mean of one chain with its deviation over
+chains, and the samples of all chains pooled. *Stored* images are what the file holds, *seen* ones
+what networks are trained on. `pseudocoreset info gallery:cifar10-10` says how a coreset was made,
+and the JSON file beside it in the package how it was scored.
 
 """
 
@@ -146,17 +143,13 @@ def _facts(entry: Entry, coreset: Pseudocoreset) -> str:
 def _row(entry: Entry) -> tuple[str, ...]:
     coreset, about = Pseudocoreset.load(entry.path), entry.about
     chain, pooled = about["chain"], about["pooled"]
+    spread = f"{100 * chain['accuracy']:.1f} ± {100 * chain['accuracy_std']:.1f}"
+    seen = "" if coreset.form.seen == 1 else f" ({coreset.num_seen:,})"
     return (
-        TITLES[entry.data],
-        str(entry.ipc),
-        f"`{entry.recipe}`",
-        f"{len(coreset):,}",
-        f"{coreset.num_seen:,}",
+        f"{TITLES[entry.data]}, {entry.ipc} a class, `{entry.recipe}`",
+        f"{len(coreset):,}{seen}",
         f"{entry.path.stat().st_size / 1000:,.0f} kB",
-        f"{100 * chain['accuracy']:.1f} ± {100 * chain['accuracy_std']:.1f}",
-        f"{chain['nll']:.2f}",
-        f"{chain['ece']:.3f}",
-        f"{100 * pooled['accuracy']:.1f}" if pooled else "",
-        f"{pooled['nll']:.2f}" if pooled else "",
+        f"{spread} / {chain['nll']:.2f}",
+        f"{100 * pooled['accuracy']:.1f} / {pooled['nll']:.2f}" if pooled else "–",
         str(about["chains"]),
     )
