@@ -75,6 +75,34 @@ def entries() -> Sequence[Entry]:
     return sorted(found, key=lambda entry: entry.order)
 
 
+def sizes(name: str) -> list[int]:
+    """The sizes that have a recipe for a data set, which are the usual ones.
+
+    Args:
+        name: the data set
+    """
+    return recipe_sizes(name) or recipe_sizes(FALLBACKS["images"])
+
+
+def commands(name: str, ipc: int, recipe: str = "best") -> list[str]:
+    """The commands that make a coreset, with the settings that we know for its data and size.
+
+    Args:
+        name: the data set
+        ipc: stored images per class
+        recipe: `best`, `tuned` or `paper`
+    """
+    spec = PLACES.get(name, name)
+    method, asked = (BEST_METHOD, "") if recipe == "best" else ("fbpc", f"--recipe {recipe} ")
+    values = recipe_for(name, ipc, method, recipe).values
+    epochs = values.get("to_epoch") or max(EPOCHS, values.get("from_epoch", 0))
+    return [
+        f"pseudocoreset experts --data {spec} --num {EXPERTS} --epochs {epochs} --out experts",
+        f"pseudocoreset distill --method {method} {asked}--data {spec} --experts experts "
+        f"--ipc {ipc} --out run",
+    ]
+
+
 def load(name: str, *, ipc: int, recipe: str = "best") -> Pseudocoreset:
     """Load a coreset that came with the package; no data, no training, no network.
 
@@ -121,34 +149,6 @@ def find(name: str, ipc: int, recipe: str = "best") -> Entry:
         )
     there = _listed([each for each in entries() if each.data == name]) or f"no coreset of {name}"
     raise UserError(f"`ipc` is {ipc}, and the gallery has {there}: {make}.", "ipc")
-
-
-def sizes(name: str) -> list[int]:
-    """The sizes that have a recipe for a data set, which are the usual ones.
-
-    Args:
-        name: the data set
-    """
-    return recipe_sizes(name) or recipe_sizes(FALLBACKS["images"])
-
-
-def commands(name: str, ipc: int, recipe: str = "best") -> list[str]:
-    """The commands that make a coreset, with the settings that we know for its data and size.
-
-    Args:
-        name: the data set
-        ipc: stored images per class
-        recipe: `best`, `tuned` or `paper`
-    """
-    spec = PLACES.get(name, name)
-    method, asked = (BEST_METHOD, "") if recipe == "best" else ("fbpc", f"--recipe {recipe} ")
-    values = recipe_for(name, ipc, method, recipe).values
-    epochs = values.get("to_epoch") or max(EPOCHS, values.get("from_epoch", 0))
-    return [
-        f"pseudocoreset experts --data {spec} --num {EXPERTS} --epochs {epochs} --out experts",
-        f"pseudocoreset distill --method {method} {asked}--data {spec} --experts experts "
-        f"--ipc {ipc} --out run",
-    ]
 
 
 def gallery_path(spec: str) -> Path:
