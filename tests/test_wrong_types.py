@@ -51,3 +51,8 @@ def test_evaluate_refuses_what_is_no_posterior_and_no_data(data, coreset):
     refused("what", pc.evaluate, data, data)
     refused("data", pc.evaluate, coreset, "digits")
     refused("ood", pc.evaluate, coreset, data, ood="digits")
+
+
+def test_load_refuses_what_is_no_name_and_no_size():
+    refused("name", pc.load, Path("cifar10"), ipc=10)
+    refused("ipc", pc.load, "cifar10", ipc="10")

@@ -2,8 +2,9 @@
 
     python tools/render.py
 
-docs/results.md, docs/beyond.md, the tables of docs/methods.md, docs/tune.md, docs/speed.md,
-docs/fidelity.md, docs/scaling-out.md and README.md, and the pictures and LaTeX tables in results/.
+docs/results.md, docs/beyond.md, docs/gallery.md, docs/notebook.md, the tables of docs/methods.md,
+docs/tune.md, docs/speed.md, docs/fidelity.md, docs/scaling-out.md and README.md, the code in the
+pages of examples, and the pictures and LaTeX tables in results/.
 """
 
 import argparse
@@ -11,9 +12,12 @@ from collections.abc import Sequence
 from os.path import relpath
 from pathlib import Path
 
+from examples_page import example_blocks
+from gallery_page import draw_gallery, gallery_page
 from goals import goals_table
 from methods_page import method_tables
-from pseudocoreset.engine.files import write_text
+from notebook_page import notebook_parts
+from pseudocoreset.engine.files import whole_file, write_text
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.page import beyond_page, beyond_scopes
 from pseudocoreset.reproduce.beyond.pictures import draw_beyond
@@ -37,6 +41,7 @@ from tune_page import tune_tables
 
 ROOT = Path(__file__).parent.parent
 COMMAND = "`python tools/render.py`"
+EXAMPLE_PAGES = ("replay", "photos", "scikit-learn", "plain-loop")
 
 
 def main() -> None:
@@ -48,8 +53,11 @@ def main() -> None:
     for scope in beyond_scopes(ROOT / "results"):
         for line in draw_beyond(ROOT / "results", scope):
             print(line)
-    for line in draw_exact(ROOT / "results"):
+    for line in (*draw_exact(ROOT / "results"), *draw_gallery(ROOT / "results")):
         print(line)
+    for picture, content in notebook_parts(ROOT)[1].items():
+        with whole_file(picture) as part:
+            part.write_bytes(content)
     for path, text in rendered(ROOT).items():
         write_text(path, text)
         print(f"{path.relative_to(ROOT)}: written")
@@ -62,11 +70,14 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks["exact"] = exact_table(results).markdown()
     blocks["fidelity"] = fidelity_text(results)
     blocks["regression"] = regression_table(results).markdown()
-    blocks |= {**scaling_tables(results), **tune_tables(results)}
+    blocks |= {**scaling_tables(results), **tune_tables(results), **example_blocks(root)}
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}
     texts[beyond] = beyond_page(results, beyond, COMMAND, search_section(results, beyond))
-    names = ("speed", "methods", "fidelity", "scaling-out", "tune")
+    gallery = root / "docs" / "gallery.md"
+    texts[gallery] = gallery_page(results, gallery)
+    texts[root / "docs" / "notebook.md"], _ = notebook_parts(root)
+    names = ("speed", "methods", "fidelity", "scaling-out", "tune", *EXAMPLE_PAGES)
     filled_pages = [root / "docs" / f"{name}.md" for name in names]
     for path in (*filled_pages, root / "README.md"):
         texts[path] = filled(path.read_text(encoding="utf-8"), blocks)

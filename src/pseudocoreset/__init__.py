@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
     from pseudocoreset.experts import ExpertStore, train_experts
     from pseudocoreset.forms import Chroma, Mosaic, Pixels
+    from pseudocoreset.gallery import load
     from pseudocoreset.likelihoods import Categorical, Gaussian, Prediction
     from pseudocoreset.methods import (
         FBPC,
@@ -87,6 +88,7 @@ __all__ = [
     "evaluate",
     "from_arrays",
     "from_dataset",
+    "load",
     "load_data",
     "option",
     "sample",
@@ -107,6 +109,7 @@ _PLACES = {
     "evaluation.evaluate": ("Evaluation", "evaluate"),
     "experts": ("ExpertStore", "train_experts"),
     "forms": ("Chroma", "Mosaic", "Pixels"),
+    "gallery": ("load",),
     "likelihoods": ("Categorical", "Gaussian", "Prediction"),
     "methods": (
         "FBPC",

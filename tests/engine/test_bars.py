@@ -77,3 +77,14 @@ def test_progress_bars_may_be_nested_and_always_end(clock, interrupted):
     assert progress._bars is None
     with progress.task("again", 1) as task:
         task.advance()
+
+
+def test_notebook_without_ipywidgets_gets_lines_and_no_warning(clock, monkeypatch):
+    monkeypatch.setattr(bars, "find_spec", lambda _: None)
+    progress = RichProgress(Console(force_jupyter=True, width=80))
+    lines = set()
+    monkeypatch.setattr(progress, "_print", lambda task: lines.add(task.line()))
+    with progress.task("fbpc", 2) as task:
+        clock.now += 11
+        task.advance()
+    assert lines == {"fbpc 1/2 (0:11 elapsed, 0:11 left)"}

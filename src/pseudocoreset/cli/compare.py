@@ -13,6 +13,7 @@ from pseudocoreset.cli.shared import (
     NetOptions,
     add_common,
     add_sampling,
+    coreset_path,
     load,
     one_net,
     prints_figures,
@@ -51,9 +52,9 @@ def configure(parser: Parser, words: list[str]) -> None:
     """The command's options."""
     parser.positional(
         "a",
-        "a posterior, a coreset, the folder of a run, or full for all training points; anything "
-        "but "
-        "a posterior is sampled first, a with --seed and b with the next seed",
+        "a posterior, a coreset (also gallery:NAME-IPC), the folder of a run, or full for all "
+        "training points; anything but a posterior is sampled first, a with --seed and b with the "
+        "next seed",
     )
     parser.positional("b", "the same; kl is KL[a ‖ b]")
     parser.add(DataOptions)
@@ -114,7 +115,7 @@ def _read(arguments: Arguments, name: str, data: Data) -> Comparable:
     """A posterior, a coreset, or `full`."""
     if name == FULL:
         return FULL
-    path, trust = Path(name), arguments.flag("trust_code")
+    path, trust = coreset_path(name), arguments.flag("trust_code")
     if is_posterior(path):
         return Posterior.load(path, net=one_net(arguments), trust_code=trust)
     coreset: Pseudocoreset = read_coreset(path, data, one_net(arguments), trust_code=trust)

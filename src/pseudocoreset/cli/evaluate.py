@@ -13,6 +13,7 @@ from pseudocoreset.cli.shared import (
     ScaleOptions,
     add_common,
     add_sampling,
+    coreset_path,
     executor_for,
     load,
     nets_of,
@@ -72,7 +73,8 @@ def configure(parser: Parser, words: list[str]) -> None:
     """The command's options."""
     parser.positional(
         "coreset",
-        "a coreset, a posterior, or the folder of a run; or a set made elsewhere: an .npz, or a "
+        "a coreset, a posterior, the folder of a run, or one that came with the package "
+        "(gallery:cifar10-10); or a set made elsewhere: an .npz, or a "
         "folder with images_best.pt (floats are taken to be normalised already)",
     )
     add_shared(parser, words)
@@ -100,9 +102,7 @@ def is_posterior(path: Path) -> bool:
 
 def run(arguments: Arguments) -> None:
     """Score a coreset, on each of the networks that are given, or on its own."""
-    path, json = Path(arguments.text("coreset")), arguments.pick(JsonOptions).json
-    if (path / "coreset.safetensors").is_file():
-        path = path / "coreset.safetensors"
+    path, json = coreset_path(arguments.text("coreset")), arguments.pick(JsonOptions).json
     refuse_unwritable_file(json, path)
     folder = run_of(path) if not arguments.has("net") else None
     if folder is not None:  # its page shows the scores of its own network

@@ -1,10 +1,9 @@
 """`export`: write a coreset for other programs."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pseudocoreset.cli.arguments import Arguments, Parser
-from pseudocoreset.cli.shared import CommonOptions, add_common
+from pseudocoreset.cli.shared import CommonOptions, add_common, coreset_path
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
@@ -22,7 +21,7 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
-    parser.positional("coreset", "a coreset, or the folder of a run")
+    parser.positional("coreset", "a coreset, the folder of a run, or gallery:NAME-IPC")
     parser.add(_Options)
     add_common(parser)
 
@@ -32,9 +31,7 @@ def run(arguments: Arguments) -> None:
     own = arguments.pick(_Options)
     if not own.out:
         raise UserError("`out` must be given: the file or folder to write.", "out")
-    path = Path(arguments.text("coreset"))
-    if (path / "coreset.safetensors").is_file():
-        path = path / "coreset.safetensors"
+    path = coreset_path(arguments.text("coreset"))
     written = Pseudocoreset.load(path).export(own.to, own.out)
     if not arguments.pick(CommonOptions).quiet:
         print(written)

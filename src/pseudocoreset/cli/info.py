@@ -14,6 +14,7 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.experts.store import TRAJECTORY
+from pseudocoreset.gallery import SPEC, gallery_path
 from pseudocoreset.posterior import Posterior
 from pseudocoreset.run_folder import missed_gamma, read_config, read_metrics
 
@@ -30,7 +31,7 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """The command's options."""
-    parser.positional("what", "a path, or a data spec such as cifar10:DIR")
+    parser.positional("what", "a path, gallery:NAME-IPC, or a data spec such as cifar10:DIR")
     parser.add(_Options)
     add_common(parser)
 
@@ -49,7 +50,7 @@ def describe(what: str, image_size: int | None = None, target: str | None = None
         image_size: resize a data set's images
         target: the column of a table to predict
     """
-    path = Path(what)
+    path = gallery_path(what) if what.startswith(SPEC) else Path(what)
     if (path / "index.json").exists():
         return describe_store(ExpertStore.open(path))
     if (path / "trials.json").exists():

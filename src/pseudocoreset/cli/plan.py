@@ -18,6 +18,7 @@ from pseudocoreset.cli.evaluate import EvaluateOptions
 from pseudocoreset.cli.shared import (
     CommonOptions,
     JsonOptions,
+    coreset_path,
     load,
     nets_of,
     one_net,
@@ -176,7 +177,7 @@ def _plan_evaluate(arguments: Arguments, data: Data) -> Callable[[], Plan]:
     options, common = arguments.pick(EvaluateOptions), arguments.pick(CommonOptions)
     sampler = sampler_of(arguments)
     nets: list[str | None] = [*nets_of(arguments, data)] or [None]
-    path = Path(arguments.text("coreset")) if arguments.has("coreset") else None
+    path = coreset_path(arguments.text("coreset")) if arguments.has("coreset") else None
     if path is None:
         ipc = arguments.pick(_SizeOptions).ipc
         coresets = [_random_coreset(data, ipc, net) for net in nets]

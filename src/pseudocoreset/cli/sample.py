@@ -1,7 +1,6 @@
 """`sample`: store samples of a coreset's posterior."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.cli.shared import (
@@ -10,6 +9,7 @@ from pseudocoreset.cli.shared import (
     ScaleOptions,
     add_common,
     add_sampling,
+    coreset_path,
     executor_for,
     one_net,
     progress_for,
@@ -33,7 +33,7 @@ class _Options(Options):
 
 def configure(parser: Parser, words: list[str]) -> None:
     """The command's options."""
-    parser.positional("coreset", "a coreset, or the folder of a run")
+    parser.positional("coreset", "a coreset, the folder of a run, or gallery:NAME-IPC")
     parser.add(_Options)
     parser.add(NetOptions, default="the coreset's own")
     parser.add(ScaleOptions)
@@ -44,11 +44,9 @@ def configure(parser: Parser, words: list[str]) -> None:
 def run(arguments: Arguments) -> None:
     """Store samples of a posterior."""
     own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
-    path = Path(arguments.text("coreset"))
+    path = coreset_path(arguments.text("coreset"))
     if not own.out:
         raise UserError("`out` must be given: the file to write.", "out")
-    if (path / "coreset.safetensors").is_file():
-        path = path / "coreset.safetensors"
     refuse_unwritable_file(own.out, path)
     coreset = Pseudocoreset.load(path, trust_code=common.trust_code)
     posterior = sample(

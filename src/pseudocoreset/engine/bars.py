@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from math import isfinite
 
 from rich.console import Console
@@ -24,7 +25,7 @@ WORTH_A_LINE = 5.0
 
 
 class RichProgress:
-    """A bar on stderr; where that is no terminal, now and then a line.
+    """A bar on stderr, or in a notebook with ipywidgets; elsewhere, now and then a line.
 
     A bar vanishes when its work is done; work that took a while leaves one line.
     """
@@ -63,9 +64,15 @@ class RichProgress:
         task.printed = task.done
         self._console.print(Text(task.line()), soft_wrap=True)
 
+    def _can_draw(self) -> bool:
+        """Whether bars can move: in a terminal, or in a notebook that has ipywidgets."""
+        if self._console.is_jupyter:
+            return find_spec("ipywidgets") is not None
+        return self._console.is_terminal
+
     def _begin(self) -> None:
         self._open += 1
-        if self._bars is None and (self._console.is_terminal or self._console.is_jupyter):
+        if self._bars is None and self._can_draw():
             self._bars = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=10),

@@ -1,0 +1,180 @@
+"""Coresets that come with the package.
+
+Each is a `.safetensors` file in this folder with a JSON file of the same name beside it, which says
+what it is and how it scored (`python tools/add_to_gallery.py` writes both). A coreset without its
+JSON file is not in the gallery, and not in the wheel.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pseudocoreset.coreset import Pseudocoreset
+from pseudocoreset.data.load import PLACES
+from pseudocoreset.engine.parse import check_shape, read_json
+from pseudocoreset.engine.text import did_you_mean, printable
+from pseudocoreset.errors import UserError, require_type
+from pseudocoreset.recipes import FALLBACKS, NAMES, recipe_for, recipe_sizes
+
+FOLDER = Path(__file__).parent
+DATA = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet")
+"""The data sets of the gallery, whether any of their coresets came with the package or not."""
+SPEC = "gallery:"
+BEST_METHOD = "fbpc-isotropic"
+"""The method of the recipes `best` for images."""
+EXPERTS, EPOCHS = 20, 30
+SHAPE = {
+    **dict.fromkeys(("data", "recipe", "method", "fingerprint"), str),
+    **dict.fromkeys(("ipc", "chains"), int),
+    "chain": {"accuracy": float, "nll": float, "ece": float},
+    "pooled": dict | None,
+    "protocol": dict,
+}
+"""What a JSON file of the gallery has, at least. `chain` are means over chains, `pooled` the
+scores of all their samples together, where these were measured."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A coreset of the gallery: where it is, what it is, and how it scored."""
+
+    path: Path
+    about: dict[str, Any]
+
+    @property
+    def data(self) -> str:
+        """The data set that it was made of."""
+        return str(self.about["data"])
+
+    @property
+    def ipc(self) -> int:
+        """Stored images per class."""
+        return int(self.about["ipc"])
+
+    @property
+    def recipe(self) -> str:
+        """The recipe that it was made by."""
+        return str(self.about["recipe"])
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Where it stands in the gallery."""
+        return DATA.index(self.data), self.ipc, -NAMES.index(self.recipe)
+
+
+@cache
+def entries() -> Sequence[Entry]:
+    """All coresets that came with the package: by data set, size, and the best recipe first."""
+    found = []
+    for about in FOLDER.glob("*.json"):
+        content = read_json(about)
+        check_shape(content, SHAPE, about.name)
+        found.append(Entry(about.with_suffix(".safetensors"), content))
+    return sorted(found, key=lambda entry: entry.order)
+
+
+def sizes(name: str) -> list[int]:
+    """The sizes that have a recipe for a data set, which are the usual ones.
+
+    Args:
+        name: the data set
+    """
+    return recipe_sizes(name) or recipe_sizes(FALLBACKS["images"])
+
+
+def commands(name: str, ipc: int, recipe: str = "best") -> list[str]:
+    """The commands that make a coreset, with the settings that we know for its data and size.
+
+    Args:
+        name: the data set
+        ipc: stored images per class
+        recipe: `best`, `tuned` or `paper`
+    """
+    spec = PLACES.get(name, name)
+    method, asked = (BEST_METHOD, "") if recipe == "best" else ("fbpc", f"--recipe {recipe} ")
+    values = recipe_for(name, ipc, method, recipe).values
+    epochs = values.get("to_epoch") or max(EPOCHS, values.get("from_epoch", 0))
+    return [
+        f"pseudocoreset experts --data {spec} --num {EXPERTS} --epochs {epochs} --out experts",
+        f"pseudocoreset distill --method {method} {asked}--data {spec} --experts experts "
+        f"--ipc {ipc} --out run",
+    ]
+
+
+def load(name: str, *, ipc: int, recipe: str = "best") -> Pseudocoreset:
+    """Load a coreset that came with the package; no data, no training, no network.
+
+    Args:
+        name: the data set: `digits`, `cifar10`, `cifar100`, …
+        ipc: stored images per class
+        recipe: `best` for the most accurate coreset of this size, which stores soft labels and
+            often several small images in the space of one; `tuned` or `paper` for pixels and
+            classes alone. Where a size has none by this recipe, the one before it is taken.
+    """
+    require_type(name, str, "name", "the name of a data set, such as cifar10")
+    require_type(ipc, int, "ipc", "the number of images per class, such as 10")
+    return Pseudocoreset.load(find(name, ipc, recipe).path)
+
+
+def find(name: str, ipc: int, recipe: str = "best") -> Entry:
+    """The coreset of a data set, a size, and a recipe or one before it.
+
+    Args:
+        name: the data set
+        ipc: stored images per class
+        recipe: `best`, `tuned` or `paper`
+    """
+    if recipe not in NAMES:
+        raise UserError(f"`recipe` is {printable(recipe)}: give {', '.join(NAMES)}.", "recipe")
+    if name not in DATA:
+        raise UserError(
+            f"`name` is {printable(name)}{did_you_mean(name, DATA)}: the gallery has "
+            f"{_listed(entries())}; read a file with Pseudocoreset.load.",
+            "name",
+        )
+    asked = NAMES.index(recipe)
+    of_size = [each for each in entries() if (each.data, each.ipc) == (name, ipc)]
+    found = [each for each in of_size if NAMES.index(each.recipe) <= asked]
+    if found:
+        return found[0]
+    make = f"make it with `{'` and `'.join(commands(name, ipc, recipe))}`"
+    if of_size:
+        there = ", ".join(each.recipe for each in of_size)
+        raise UserError(
+            f"`recipe` is {recipe}, and the gallery has {name} at {ipc} a class by {there} alone: "
+            f"{make}.",
+            "recipe",
+        )
+    there = _listed([each for each in entries() if each.data == name]) or f"no coreset of {name}"
+    raise UserError(f"`ipc` is {ipc}, and the gallery has {there}: {make}.", "ipc")
+
+
+def gallery_path(spec: str) -> Path:
+    """The file that a spec such as `gallery:cifar10-10` or `gallery:cifar10-10-tuned` names.
+
+    Args:
+        spec: `gallery:NAME-IPC` or `gallery:NAME-IPC-RECIPE`
+    """
+    name, _, last = spec.removeprefix(SPEC).rpartition("-")
+    recipe = "best"
+    if last in NAMES:
+        recipe = last
+        name, _, last = name.rpartition("-")
+    if not last.isdecimal() or not name:
+        raise UserError(
+            f"{printable(spec)} names no coreset: give {SPEC}NAME-IPC, such as {SPEC}cifar10-10; "
+            f"the gallery has {_listed(entries())}."
+        )
+    return find(name, int(last), recipe).path
+
+
+def _listed(found: Sequence[Entry]) -> str:
+    """Data sets with their sizes, in words."""
+    by_data: dict[str, list[str]] = {}
+    for each in found:
+        by_data.setdefault(each.data, []).append(str(each.ipc))
+    return "; ".join(
+        f"{name} at {', '.join(dict.fromkeys(texts))} a class" for name, texts in by_data.items()
+    )

@@ -1,0 +1,82 @@
+"""The coresets that come with the package."""
+
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import pseudocoreset as pc
+from pseudocoreset.cli import COMMANDS, main
+from pseudocoreset.cli.arguments import Parser
+from pseudocoreset.gallery import DATA as NAMES
+from pseudocoreset.gallery import FOLDER, commands, entries, sizes
+
+ROOT = Path(__file__).parent.parent
+MOST_BYTES = 10_000_000
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.path.stem)
+def test_scores_beside_a_coreset_are_of_that_coreset(entry):
+    coreset = pc.Pseudocoreset.load(entry.path)
+    made = coreset.provenance
+    assert entry.about["fingerprint"] == coreset.fingerprint
+    assert (entry.data, entry.ipc) == (made.data, coreset.ipc)
+    assert (entry.recipe, entry.about["method"]) == (made.config["recipe"], made.method)
+    assert entry.about["protocol"]["split"] == "test"
+    assert made.holdout == 0
+
+
+def test_wheel_holds_the_gallery_and_nothing_else_in_its_place():
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = config["tool"]["hatch"]["build"]["targets"]["wheel"]
+    left_out = {Path(text).name for text in wheel["exclude"]}
+    shipped = {entry.path.name for entry in entries()}
+    assert {path.name for path in FOLDER.glob("*.safetensors")} - left_out == shipped
+    files = [path for path in FOLDER.iterdir() if path.is_file() and path.name not in left_out]
+    assert sum(path.stat().st_size for path in files) <= MOST_BYTES
+
+
+def test_best_comes_first_and_recipes_can_be_named():
+    best, tuned = pc.load("cifar10", ipc=10), pc.load("cifar10", ipc=10, recipe="tuned")
+    assert best.provenance.config["recipe"] == "best"
+    assert tuned.provenance.config["recipe"] == "tuned"
+    assert best.ipc == tuned.ipc == 10
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"name": "cifr10", "ipc": 10}, ("cifar10 at 1, 10, 50 a class", "did you mean cifar10")),
+        ({"name": "cifar10", "ipc": 7}, ("1, 10, 50 a class", "distill", "--ipc 7 --out run")),
+        ({"name": "cifar10", "ipc": 50, "recipe": "tuned"}, ("by best alone", "--recipe tuned")),
+        ({"name": "cifar10", "ipc": 10, "recipe": "good"}, ("paper, tuned, best",)),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(asked, words):
+    name = asked.pop("name")
+    with pytest.raises(pc.UserError) as raised:
+        pc.load(name, **asked)
+    for word in words:
+        assert word in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_for_other_sizes_are_accepted(name):
+    for recipe in ("best", "tuned"):
+        for line in commands(name, sizes(name)[0], recipe):
+            _, command, *words = line.split()
+            parser = Parser(command, COMMANDS[command])
+            import_module(f"pseudocoreset.cli.{command}").configure(parser, words)
+            parser.parse(words)
+
+
+def test_command_line_takes_coresets_of_the_gallery(tmp_path, capsys):
+    assert main(["info", "gallery:cifar10-10-tuned"]) == 0
+    assert "cifar10-fbpc-ipc10" in capsys.readouterr().out
+    assert main(["export", "gallery:cifar10-1", "--to", "npz", "--out", f"{tmp_path}/a.npz"]) == 0
+    assert (tmp_path / "a.npz").exists()
+    capsys.readouterr()
+    assert main(["export", "gallery:cifar10", "--to", "npz", "--out", f"{tmp_path}/b.npz"]) == 2
+    assert "gallery:NAME-IPC" in capsys.readouterr().err
