@@ -40,6 +40,7 @@ def tables(results: Path) -> dict[str, str]:
     profiled = read("memory-profile")
     agreement = read("fast-and-plain")
     looks = read("looks")
+    starts = read("cold-start")
     plans = {name: read(name)["rows"] for name in ("plan", "plan-gpu")}
     by_hand = read("whole-job")["rows"]
     whole_job_s = whole_jobs(plans["plan-gpu"], *by_hand)
@@ -55,6 +56,8 @@ def tables(results: Path) -> dict[str, str]:
         "growth": of_growth(growing).markdown(),
         "plans": of_plans(plans).markdown(),
         "agreement": of_agreement(agreement["rows"]).markdown(),
+        "start": of_start(starts).markdown(),
+        "job": of_job(starts["job"]),
         "measured": measured_on(
             {
                 "benchmark": rows,
@@ -65,6 +68,7 @@ def tables(results: Path) -> dict[str, str]:
                 "fast-and-plain": [agreement],
                 **plans,
                 "whole-job": by_hand,
+                "cold-start": [starts],
                 "quickstart": [read("quickstart")],
             }
         ),
@@ -109,6 +113,47 @@ def of_goals(
             goal(name, row["peak_gb"], row["paper_gb"], "{:.2f} GB")
     goal("quickstart on two CPU cores", quickstart_s, 60.0, "{:.0f} s")
     return TextTable(("", "goal", "reached", ""), [lines])
+
+
+def of_start(starts: Row) -> TextTable:
+    """Seconds until a command gets going, and those of a further step."""
+    names = {
+        "experts": ("the first epoch of `experts`", "first", (15.0, 6.0)),
+        "distill": ("the first update of `distill`, FBPC", "first", (15.0, 6.0)),
+        "evaluate": ("all of `evaluate`, 5 seeds", "end", (20.0, 10.0)),
+    }
+    found = {(row["edition"], row["command"], row["caches"]): row for row in starts["rows"]}
+    lines = []
+    for command, (what, until, goals) in names.items():
+        old = found["before", command, "empty"]
+        for caches, goal in zip(("empty", "full"), goals, strict=True):
+            row = found["after", command, caches]
+            before = f"{old[until]:.1f}" if caches == "empty" else NONE
+            later = command != "evaluate"
+            lines.append(
+                (
+                    what,
+                    caches,
+                    before,
+                    f"{row[until]:.1f}",
+                    f"{goal:.0f}",
+                    f"{old['then']:.3f}" if later else NONE,
+                    f"{row['then']:.3f}" if later else NONE,
+                )
+            )
+    head = ("", "caches", "before, s", "now, s", "goal", "each further one before", "now")
+    return TextTable(head, [lines])
+
+
+def of_job(job: Row) -> str:
+    """The whole job, in a sentence."""
+    pooled = job["pooled"]
+    parts = " + ".join(f"{seconds:.0f}" for seconds in job["took_s"])
+    return (
+        f"CIFAR-10 as 100 stored images took {sum(job['took_s']):.0f} s ({parts}) on one H200, "
+        f"with nothing compiled.\nFour chains pooled: {100 * pooled['accuracy']:.1f} %, NLL "
+        f"{pooled['nll']:.2f}.\n"
+    )
 
 
 def of_updates(rows: list[Row]) -> TextTable:
