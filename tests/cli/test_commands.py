@@ -199,7 +199,7 @@ def test_distill_takes_several_networks(folder, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == nets[0]
     assert "±" in lines[1]
-    assert lines[-1].endswith(f"To score it on each: --net {nets[0]} --net {nets[1]}")
+    assert lines[-1].endswith(f"To score it on each, add: --net {nets[0]} --net {nets[1]}")
     run(*evaluate[:-4], *short, "--quiet")
     assert capsys.readouterr().out.startswith(nets[0])  # or nobody would ever know
     run(*evaluate[:-4], *short, "--quiet", "--json", tmp_path / "scores.json")
