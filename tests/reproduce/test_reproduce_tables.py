@@ -346,7 +346,7 @@ def test_other_than_recipe_has_settings_unlike_todays():
     without = dsa_made_with({cell: same, fbpc(): made(fbpc(), 60.0)}, Scope("digits"))
     assert without.startswith("The coresets without DSA had 20 experts × 30 epochs; ")
     assert without.endswith(
-        f"in Table 1. bpc-rkl/10 `paper`: 7 of {config['steps']:,} updates, average 0.25 (now 0.0). "
+        f"Table 1. bpc-rkl/10 `paper`: 7 of {config['steps']:,} updates, average 0.25 (now 0.0). "
         "fbpc/10 `paper`: 1,000 of 50 updates."
     )
 
