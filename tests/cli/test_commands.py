@@ -651,4 +651,4 @@ def test_compare_says_how_far_apart_two_are(folder, tmp_path, capsys):
     run("compare", posterior, "full", "--data", "digits", "--step", "0.05", *short)
     assert "not sampled in the same way: step 0.03 and 0.05" in capsys.readouterr().err
     run("compare", posterior, posterior, "--data", "digits", "--chains", "2", code=2)
-    assert "--chains has no use" in capsys.readouterr().err
+    assert "--chains has no effect" in capsys.readouterr().err
