@@ -199,7 +199,7 @@ def test_distill_takes_several_networks(folder, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == nets[0]
     assert "±" in lines[1]
-    assert lines[-1].endswith(f"to score it on each: --net {nets[0]} --net {nets[1]}")
+    assert lines[-1].endswith(f"To score it on each, add: --net {nets[0]} --net {nets[1]}")
     run(*evaluate[:-4], *short, "--quiet")
     assert capsys.readouterr().out.startswith(nets[0])  # or nobody would ever know
     run(*evaluate[:-4], *short, "--quiet", "--json", tmp_path / "scores.json")
@@ -649,6 +649,6 @@ def test_compare_says_how_far_apart_two_are(folder, tmp_path, capsys):
     assert found["b"]["accuracy"] > found["a"]["accuracy"]
     assert [found[side]["seed"] for side in "ab"] == [0, 1]
     run("compare", posterior, "full", "--data", "digits", "--step", "0.05", *short)
-    assert "not sampled alike: step 0.03 and 0.05" in capsys.readouterr().err
+    assert "not sampled in the same way: step 0.03 and 0.05" in capsys.readouterr().err
     run("compare", posterior, posterior, "--data", "digits", "--chains", "2", code=2)
-    assert "--chains has no use" in capsys.readouterr().err
+    assert "--chains has no effect" in capsys.readouterr().err

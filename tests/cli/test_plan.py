@@ -220,8 +220,9 @@ def test_run_takes_the_disk_that_was_planned(data, store, tmp_path, method, opti
     job = resolve(data, stores, method, options)
     found = plan.plan_distill(data, stores, job, nets=nets, device="cpu")
     run_job(job, data, stores, nets=nets, out=tmp_path, device="cpu")
-    taken = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
-    assert 0 <= taken - found.disk_bytes < 4000  # their descriptions
+    files = list(tmp_path.glob("*.safetensors"))
+    taken = sum(path.stat().st_size for path in files)
+    assert 0 <= taken - found.disk_bytes < 1000 + 2000 * len(files)  # descriptions
 
 
 def test_distill_plan_of_random_has_no_updates(tmp_path):

@@ -274,7 +274,7 @@ def test_coreset_of_the_first_edition_with_another_holdout_is_warned_of(data):
 
 def test_coreset_of_unknown_data_is_warned_of(coreset, data):
     unknown = of_the_first_edition(coreset, data_fingerprint="")
-    with pytest.warns(RuntimeWarning, match="not known"):
+    with pytest.warns(RuntimeWarning, match="does not say which data"):
         evaluate(unknown, data, SHORT, seeds=1, **QUIET)
 
 
@@ -292,7 +292,7 @@ def test_regression_is_scored_in_raw_units(table, table_store):
     assert found.single.rmse > 0
     with pytest.raises(UserError, match="`predictive_temperature` is for classes"):
         evaluate(posterior, table, predictive_temperature=2.0, **QUIET)
-    assert set(found.names) == {"rmse", "nll", "coverage"}
+    assert set(found.names) == {"rmse", "nll", "coverage", "mean_rmse"}
     rows = []
     module = posterior.make_net().build().eval()
     mean, std = (torch.tensor(v) for v in (table.target_scaling.mean, table.target_scaling.std))

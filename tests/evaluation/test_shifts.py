@@ -281,7 +281,7 @@ def test_command_prints_and_writes_the_scores(data, coreset, tmp_path, capsys):
     assert ["all", "in", "the", "mean"] in [line[:4] for line in lines]
     assert f"entropy             auroc {content['ood']['entropy']['auroc']:.4f}" in printed
     for wrong, flag in (
-        (["--severity", "2"], "--severity has no use without --corruptions"),
+        (["--severity", "2"], "--severity has no effect without --corruptions"),
         (["--corruptions", "fog", "--severity", "9"], "--severity is 9"),
         (["--corruptions", "fogs"], "--corruptions fogs is not known (did you mean fog?)"),
         (["--ood", "nosuch"], "--ood"),

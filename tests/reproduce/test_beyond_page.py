@@ -170,8 +170,8 @@ def test_page_is_written_and_drawn_from_the_cells(tmp_path):
     assert path == tmp_path / "beyond.md"
     assert "(pictures/cifar10-beyond.png)" in text
     assert "(pictures/cifar10-best-ipc10.png)" in text
-    assert "IDC's (Kim et al. 2022" in text
-    assert "† remembered from the literature, not read again." in text
+    assert "from IDC (Kim et al. 2022" in text
+    assert "† quoted from memory, not checked against the paper." in text
     points = points_of(found_cells(tmp_path, CIFAR10), CIFAR10)
     assert shown_by(plot_path(tmp_path, CIFAR10), POINTS) == json.dumps(points)
     picture = mosaic_path(tmp_path, CIFAR10, 10)

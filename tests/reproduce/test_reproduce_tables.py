@@ -218,7 +218,7 @@ def test_rendered_has_a_page_and_latex_beside_the_cells(tmp_path):
     page = texts[out / "results.md"]
     assert "60.00 ± 0.10" in page
     assert "scored on 5,000 held-out training images" in page
-    assert "(nor is SGHMC augmented)" in page
+    assert "made and sampled without augmentation" in page
     assert "epochs per chain: 50, with the augmentation of the distillation." in page
     assert "100 images: temperature 1.0 × 10⁻³, weight decay 0.1" in page
 
@@ -228,7 +228,7 @@ def test_results_page_has_what_a_person_adds(tmp_path):
     said = {"opening": "In short.\n", "goals": {CIFAR10: "all\n"}}
     page = results_page(tmp_path, tmp_path / "docs" / "page.md", writer="`me`", **said)
     assert page.startswith("<!-- written by `me` from")
-    assert page.index("# Results\n\nIn short.\n\nEach figure") > 0
+    assert page.index("# Results\n\nIn short.\n\n`me` writes this page") > 0
     assert f"under `{tmp_path.name}`" in page
     assert "test images\n\n### Goals, set before measuring\n\nall\n\n### How" in page
 
@@ -344,9 +344,9 @@ def test_other_than_recipe_has_settings_unlike_todays():
     assert f"7 of {config['steps']:,} updates, average 0.25 (now 0.0)" in made_with(same, "digits")
     assert other_than_recipe(made(Cell("table1", "random", 10, None), 30.0), "digits") == {}
     without = dsa_made_with({cell: same, fbpc(): made(fbpc(), 60.0)}, Scope("digits"))
-    assert without.startswith("Made without DSA with 20 experts × 30 epochs; ")
+    assert without.startswith("The coresets without DSA had 20 experts × 30 epochs; ")
     assert without.endswith(
-        f"says. bpc-rkl/10 `paper`: 7 of {config['steps']:,} updates, average 0.25 (now 0.0). "
+        f"Table 1. bpc-rkl/10 `paper`: 7 of {config['steps']:,} updates, average 0.25 (now 0.0). "
         "fbpc/10 `paper`: 1,000 of 50 updates."
     )
 

@@ -103,7 +103,7 @@ def test_table2_has_its_cells_in_half_precision_from_the_epochs_used(tmp_path, c
     row = line_of(page[page.index("### Table 2:") :], "10", "FBPC-isotropic", "best")
     mean = 100 * sum(seed["accuracy"] for seed in best["seeds"]) / 2
     assert f"| {mean:.2f} ± " in row
-    again = line_of(page[page.index("### Table 2 by") :], "10", "FBPC-isotropic", "best")
+    again = line_of(page[page.index("### Table 2 with") :], "10", "FBPC-isotropic", "best")
     for line, pooled in ((row, best["pooled"]), (again, best["by_paper"]["pooled"])):
         assert f"| {100 * pooled['accuracy']:.2f} / {pooled['nll']:.2f} |" in line
     assert "1 of 3 updates, form mosaic:2, 2 seeds" in row

@@ -224,7 +224,8 @@ def test_severity_that_fits_the_papers_figures_is_named(tmp_path):
     assert away == pytest.approx({1: 8.0, 2: 3.0, 3: 0.5, 4: 4.0, 5: 9.0, "all": 0.5})
     shifted = corrupted("bpc-fkl", {1: -8.0, 2: -1.0, 3: 3.0, 4: 7.0, 5: 9.0})
     text = stored(tmp_path, CIFAR10, fbpc, shifted)
-    assert "BPC-fKL, recipe `tuned`: severity 2 fits the paper's degradations best, 1.0" in text
+    assert "BPC-fKL, recipe `tuned`: severity 2 is closest to the paper's degradations" in text
+    assert "with a mean distance of 1.0 points" in text
     assert "frost" in text
     ours = line_of(text, "FBPC, recipe `tuned`", "degradation %", "ours")
     theirs = line_of(text, "FBPC, recipe `tuned`", "degradation %", "paper")

@@ -48,4 +48,4 @@ def test_evaluate(tmp_path, coreset):
 def test_one_of_both_is_given(capsys):
     words = ["experts", "--data", "digits", "--out", "x", "--workers", "2", "--ray", "auto"]
     assert main(words) == 2
-    assert "--workers are processes here and --ray a cluster" in capsys.readouterr().err
+    assert "--workers and --ray can't be combined" in capsys.readouterr().err

@@ -164,7 +164,8 @@ def _stored_bytes(job: Job, data: Data) -> int:
     soft = points * job.form.seen * data.outputs * 4
     times = {"hard": 0, "experts": 1, "learned": copies}[job.options.labels]
     numbers = points * prod(data.input_shape)
-    start = numbers if job.method.makes_updates else 0  # a byte for each number
+    # A byte for each number, and classes of 8 bytes.
+    start = numbers + 8 * points if job.method.makes_updates else 0
     return copies * numbers * 4 + start + times * soft
 
 
