@@ -1,8 +1,8 @@
 """What to try next, from the trials so far and the number of the next.
 
-Twenty trials can't cover all settings, and the recipe's are seldom far off. So each option is moved
-alone at first, what helped is put together and taken farther, and then a few options at a time of
-the best trial are chosen anew by Optuna.
+Twenty trials can't cover all settings. So each option of the recipe is moved alone at first, what
+helped is put together and taken farther, and then a few options at a time of the best trial are
+chosen anew by Optuna.
 
 Nothing is kept between two questions: the answer follows from what is asked alone, so that a search
 that was stopped goes on as if it had not been.
@@ -109,7 +109,7 @@ def _moves(distribution: BaseDistribution, value: Any) -> Iterator[Any]:
 
 
 def _joined(space: Space, trials: list[Trial], planned: int) -> Settings | None:
-    """All moves that made the recipe better, at once; then twice as far, as long as it helps.
+    """All moves that made the recipe better, at once; then farther, as long as it helps.
 
     None while some moves are under way, and when this helps no more.
     """
