@@ -20,7 +20,8 @@ from pseudocoreset.reproduce.beyond.pictures import draw_beyond
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.beyond.tables import pair
 from pseudocoreset.reproduce.cells import BEYOND, SIZES, TITLES, Cell, Scope, cell_with
-from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
+from pseudocoreset.reproduce.covariance.measure import covariance_table
+from pseudocoreset.reproduce.exact.show import draw_exact, exact_table, parts_table
 from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
@@ -58,6 +59,8 @@ def rendered(root: Path) -> dict[Path, str]:
     results, page = root / "results", root / "docs" / "results.md"
     blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
     blocks["exact"] = exact_table(results).markdown()
+    blocks["exact-parts"] = parts_table(results).markdown()
+    blocks["covariance"] = covariance_table(results).markdown()
     blocks["fidelity"] = fidelity_text(results)
     blocks["regression"] = regression_table(results).markdown()
     blocks |= scaling_tables(results)
