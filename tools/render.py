@@ -25,7 +25,7 @@ from pseudocoreset.reproduce.exact.show import draw_exact, exact_table, parts_ta
 from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
-from pseudocoreset.reproduce.regression.measure import regression_table
+from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.tables import UNKNOWN, Found, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
@@ -47,7 +47,7 @@ def main() -> None:
     for scope in beyond_scopes(ROOT / "results"):
         for line in draw_beyond(ROOT / "results", scope):
             print(line)
-    for line in draw_exact(ROOT / "results"):
+    for line in (*draw_exact(ROOT / "results"), *draw_traces(ROOT / "results")):
         print(line)
     for path, text in rendered(ROOT).items():
         write_text(path, text)

@@ -44,7 +44,8 @@ from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
-from pseudocoreset.reproduce.regression.measure import measure_regression, regression_table
+from pseudocoreset.reproduce.regression.measure import measure_regression
+from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
 from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.scale import Executor
 
@@ -166,6 +167,8 @@ def _regression(out: Path, trials: int, common: CommonOptions) -> None:
     say = (lambda *_: None) if common.quiet else print
     refuse_unwritable(out)
     for line in measure_regression(out, trials, common.seed):
+        say(line)
+    for line in draw_traces(out):
         say(line)
     say(f"\n{regression_table(out).markdown()}")
 
