@@ -25,11 +25,12 @@ from pseudocoreset.reproduce.beyond.published import PUBLISHED
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.beyond.tables import pair
 from pseudocoreset.reproduce.cells import BEYOND, SIZES, TITLES, Cell, Scope, cell_with
-from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
+from pseudocoreset.reproduce.covariance.measure import covariance_table
+from pseudocoreset.reproduce.exact.show import draw_exact, exact_table, parts_table
 from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
-from pseudocoreset.reproduce.regression.measure import regression_table
+from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.tables import UNKNOWN, Found, by_paper, paper_scores
 from pseudocoreset.reproduce.text_table import TextTable
@@ -53,7 +54,8 @@ def main() -> None:
     for scope in beyond_scopes(ROOT / "results"):
         for line in draw_beyond(ROOT / "results", scope):
             print(line)
-    for line in (*draw_exact(ROOT / "results"), *draw_gallery(ROOT / "results")):
+    drawn = (draw_exact, draw_traces, draw_gallery)
+    for line in (line for draw in drawn for line in draw(ROOT / "results")):
         print(line)
     for picture, content in notebook_parts(ROOT)[1].items():
         with whole_file(picture) as part:
@@ -68,6 +70,8 @@ def rendered(root: Path) -> dict[Path, str]:
     results, page = root / "results", root / "docs" / "results.md"
     blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
     blocks["exact"] = exact_table(results).markdown()
+    blocks["exact-parts"] = parts_table(results).markdown()
+    blocks["covariance"] = covariance_table(results).markdown()
     blocks["fidelity"] = fidelity_text(results)
     blocks["regression"] = regression_table(results).markdown()
     blocks |= {**scaling_tables(results), **tune_tables(results), **example_blocks(root)}

@@ -98,6 +98,7 @@ def grid_kl(p: torch.Tensor, q: torch.Tensor) -> float:
 def logistic_truth() -> LogisticTruth:
     """With samples of the data's posterior that come from the grid."""
     truth = object.__new__(LogisticTruth)
+    truth._generator = torch.Generator().manual_seed(2)
     samples = drawn_from(DATA, 2000)
     truth._data, truth.moments = DATA, sample_moments(samples)
     truth.reference = Sampled(samples, truth.moments, 1.0, 1.0)
@@ -152,7 +153,7 @@ def test_logistic_fbpc_has_the_gradient_of_equation_fbpc_with_fixed_spread():
 
 def test_linear_fbpc_has_the_gradient_of_equation_fbpc_with_fixed_means():
     problem = linear_regression(0)
-    truth = LinearTruth(problem)
+    truth = LinearTruth(problem, torch.Generator())
     start = problem.random_points(3, torch.Generator().manual_seed(0))
     inputs, targets = (part.clone().requires_grad_() for part in start)
     loss = truth.loss("fbpc-moments")(Points(inputs, targets))
@@ -169,7 +170,7 @@ def test_linear_fbpc_has_the_gradient_of_equation_fbpc_with_fixed_means():
 def test_one_point_is_exact_for_a_gaussian_mean():
     problem = gaussian_mean(0, 5, 30)
     train = problem.train
-    found = LinearTruth(problem).distances(
+    found = LinearTruth(problem, torch.Generator()).distances(
         Points(train.inputs[:1], train.targets.mean(0, keepdim=True))
     )
     assert found["forward"] == pytest.approx(0, abs=1e-9)
@@ -179,7 +180,7 @@ def test_one_point_is_exact_for_a_gaussian_mean():
 def test_points_of_full_rank_are_exact_for_a_linear_regression(number):
     """φ_u = Q R with RᵀR = (m/n) φᵀφ, a first column of ones, and targets that solve the rest."""
     problem = linear_regression(0, 4, 60)
-    train, truth = problem.train, LinearTruth(problem)
+    train, truth = problem.train, LinearTruth(problem, torch.Generator())
     phi = problem.features(train.inputs)
     root = torch.linalg.cholesky(phi.T @ phi * number / len(phi)).T
     start = torch.randn(number, 5, generator=torch.Generator().manual_seed(1)).double()
@@ -206,10 +207,20 @@ def test_command_measures_draws_and_skips(tmp_path, monkeypatch, capsys):
     assert main(command) == 0
     assert "FBPC, as in the paper" in capsys.readouterr().out
     for name in measure.EFFORTS:
-        content = json.loads((tmp_path / "exact" / f"{name}.json").read_text())
-        assert content["trials"][0]["distances"]["2"].keys() == measure.METHODS.keys()
+        path = tmp_path / "exact" / f"{name}.json"
+        content = json.loads(path.read_text())
+        assert content["trials"][0]["distances"]["2"].keys() == measure.methods_of(name).keys()
     assert (tmp_path / "pictures" / "exact.png").exists()
     assert main(command) == 0
     assert capsys.readouterr().out.count("measured before") == 3
+    path = tmp_path / "exact" / "mean.json"
+    whole = json.loads(path.read_text())
+    partly = json.loads(path.read_text())
+    for of_size in partly["trials"][0]["distances"].values():
+        del of_size["forward-kl"]
+    path.write_text(json.dumps(partly))
+    assert main(command) == 0  # what is missing of a trial is measured from the same points
+    again = json.loads(path.read_text())
+    assert again["trials"][0]["distances"] == whole["trials"][0]["distances"]
     assert main([*command, "--list"]) == 0
     assert "linear: 1 trials measured" in capsys.readouterr().out

@@ -68,6 +68,9 @@ def shortened():
     patch.setattr(measure, "SIZES", (4, 5))
     patch.setattr(measure, "STEPS", 1)
     patch.setattr(measure, "SAMPLER_EPOCHS", 20)
+    patch.setattr(measure, "ENSEMBLE_EPOCHS", 20)
+    patch.setattr(measure, "DRAWS", 10)
+    patch.setattr(measure, "DROPPED", 2)
     patch.setattr(measure, "EXPERTS", replace(measure.EXPERTS, num=1, epochs=2))
     patch.setattr(measure, "METHOD", replace(measure.METHOD, from_epoch=1, max_map_steps=3))
     yield
@@ -100,10 +103,19 @@ def test_command_measures_shows_and_skips(tmp_path, capsys):
     rows = content["trials"][0]["rows"]
     assert rows["reference"]["apart"]["kl"] == 0
     assert all(rows[name]["apart"]["kl"] > 0 for name in measure.names())
+    assert [len(chain) for chain in rows["sghmc-cosine"]["trace"]] == [8] * 4
+    assert rows["sghmc-cosine"]["trace"] != rows["sghmc"]["trace"]
+    assert (tmp_path / "pictures" / "traces.png").exists()
     assert main(command) == 0
     assert "seed 0: measured before" in capsys.readouterr().out
     assert main([*command, "--list"]) == 0
     assert "1 trials measured" in capsys.readouterr().out
+    kept, gone = rows["fbpc/4"], rows.pop("sgld")
+    measure.path_of(tmp_path).write_text(json.dumps(content))
+    assert main(command) == 0  # the row that is missing, and no other
+    again = json.loads(measure.path_of(tmp_path).read_text())["trials"][0]["rows"]
+    assert again["fbpc/4"] == kept
+    assert again["sgld"] == gone
     del rows["hmc"]["rmse"]
     measure.path_of(tmp_path).write_text(json.dumps(content))
     with pytest.raises(UserError, match="is damaged"):

@@ -22,6 +22,7 @@ from pseudocoreset.reproduce.beyond.measure import measure_beyond
 from pseudocoreset.reproduce.beyond.page import beyond_table_text, render_beyond
 from pseudocoreset.reproduce.cells import (
     BEYOND,
+    COVARIANCE,
     EXACT,
     FIDELITY,
     LOGITS,
@@ -34,15 +35,17 @@ from pseudocoreset.reproduce.cells import (
     chosen_cells,
     chosen_names,
 )
+from pseudocoreset.reproduce.covariance.measure import covariance_table, measure_covariance
 from pseudocoreset.reproduce.exact.measure import measure_exact
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
-from pseudocoreset.reproduce.exact.show import draw_exact, exact_table
+from pseudocoreset.reproduce.exact.show import draw_exact, exact_table, parts_table
 from pseudocoreset.reproduce.fidelity.measure import measure_fidelity
 from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
-from pseudocoreset.reproduce.regression.measure import measure_regression, regression_table
+from pseudocoreset.reproduce.regression.measure import measure_regression
+from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
 from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.scale import Executor
 
@@ -91,7 +94,9 @@ def run(arguments: Arguments) -> None:
         _exact(out, settings.trials, common, executor_for(arguments))
     if REGRESSION in names:
         _regression(out, settings.trials, common)
-    names = [name for name in names if name not in (EXACT, REGRESSION)]
+    if COVARIANCE in names:
+        _covariance(out, common)
+    names = [name for name in names if name not in (EXACT, REGRESSION, COVARIANCE)]
     if not names:
         return
     if own.cells is not None and not source.data:
@@ -154,7 +159,7 @@ def _exact(out: Path, trials: int, common: CommonOptions, executor: Executor | N
         say(line)
     for line in draw_exact(out):
         say(line)
-    say(f"\n{exact_table(out).markdown()}")
+    say(f"\n{exact_table(out).markdown()}\n{parts_table(out).markdown()}")
 
 
 def _regression(out: Path, trials: int, common: CommonOptions) -> None:
@@ -163,4 +168,15 @@ def _regression(out: Path, trials: int, common: CommonOptions) -> None:
     refuse_unwritable(out)
     for line in measure_regression(out, trials, common.seed):
         say(line)
+    for line in draw_traces(out):
+        say(line)
     say(f"\n{regression_table(out).markdown()}")
+
+
+def _covariance(out: Path, common: CommonOptions) -> None:
+    """Measure a small network's variances, and show what there is of them."""
+    say = (lambda *_: None) if common.quiet else print
+    refuse_unwritable(out)
+    for line in measure_covariance(out, common.seed):
+        say(line)
+    say(f"\n{covariance_table(out).markdown()}")

@@ -64,6 +64,7 @@ COST = "cost"
 BEYOND = "beyond"
 EXACT = "exact"
 REGRESSION = "regression"
+COVARIANCE = "covariance"
 FIDELITY = "fidelity"
 FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "best")
 """Whose posteriors are compared with that of all images; coresets are those that are shipped."""
@@ -83,6 +84,7 @@ NAMES = {
     BEYOND: "the best coresets for their size, controls of the same storage, an ablation",
     FIDELITY: "how far posteriors of coresets are from that of all images, and controls",
     REGRESSION: "a small network on diabetes: coresets beside all points, by HMC; needs no data",
+    COVARIANCE: "FBPC's variance of K steps beside the linearised one, exactly; needs no data",
     EXACT: "how far coresets' posteriors are from the data's, where these are known; needs no data",
 }
 """All that can be reproduced, and what it is."""
@@ -263,7 +265,7 @@ def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
         return [c for c in found if c.ipc is not None and kinds(data, c.ipc)[c.method].there]
     if name == FIDELITY:
         return fidelity_cells()
-    if name in (COST, EXACT, REGRESSION):
+    if name in (COST, EXACT, REGRESSION, COVARIANCE):
         return []
     recipe = recipe or ("tuned" if name in (*FROM_TABLE1, LOGITS) else "paper")
     if name == LOGITS:

@@ -15,6 +15,7 @@ from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.cells import (
     BEYOND,
     COST,
+    COVARIANCE,
     EXACT,
     FIDELITY,
     LOGITS,
@@ -29,6 +30,7 @@ from pseudocoreset.reproduce.cells import (
     cells_of,
     fidelity_cells,
 )
+from pseudocoreset.reproduce.covariance.measure import stored as covariance_stored
 from pseudocoreset.reproduce.exact.measure import stored
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.measure_cell import (
@@ -185,6 +187,9 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
             continue
         if name == REGRESSION:
             lines.append(f"  {len(regression_stored(out)['trials'])} trials measured")
+            continue
+        if name == COVARIANCE:
+            lines.append(f"  {len(covariance_stored(out)['rows'])} rows measured")
             continue
         if name == FIDELITY:
             of_table = fidelity_cells()

@@ -12,23 +12,8 @@ from pseudocoreset.engine.random import Rng
 from pseudocoreset.experts import ExpertStore, train_experts
 from pseudocoreset.methods import FBPC, Context, Points
 from pseudocoreset.nets import make_net
-from pseudocoreset.reproduce.exact.linear import Loss
-from pseudocoreset.reproduce.exact.problems import Problem
+from pseudocoreset.reproduce.exact.problems import BATCH, EPOCHS, EXPERTS, Loss, Problem
 from pseudocoreset.training import RealPoints
-
-EXPERTS, EPOCHS, BATCH = 5, 40, 128
-AS_IN_THE_PAPER = FBPC(
-    samples=30,
-    from_epoch=EPOCHS // 2,
-    gamma=0.1,
-    lr_map=0.05,
-    max_map_steps=200,
-    lr_x=0.05,
-    lr_u=0.01,
-    covariance_steps=30,
-    real_batch=256,
-)
-"""Its values, but for the MAP solution: learning rate and bound are for linear models."""
 
 
 def follow(start: Points, loss: Loss, learned: tuple[str, ...], steps: int, lr: float) -> Points:

@@ -1,23 +1,59 @@
 """Linear models under the Gaussian likelihood: every posterior is known in closed form."""
 
-from collections.abc import Callable
+from math import cos, sin
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from pseudocoreset.methods import Points
 from pseudocoreset.reproduce.exact.moments import Moments, kl, linear_posterior
-from pseudocoreset.reproduce.exact.problems import NOISE, PRIOR, Problem
+from pseudocoreset.reproduce.exact.problems import (
+    AS_IN_THE_PAPER,
+    NOISE,
+    PRIOR,
+    Loss,
+    Problem,
+)
 
-Loss = Callable[[Points], Float[Tensor, ""]]
-"""Of a coreset: its gradient is what a method follows; its value may mean nothing."""
+TIME = 1.0
+"""t of a step of a chain; a quarter of a period, π/2, would forget where it was."""
+
+
+class Walkers:
+    """Chains on a Gaussian posterior that may change a little between their steps.
+
+    A step follows Hamilton's equations exactly, from a momentum that is drawn, for a time t:
+    θ ← μ + cos t (θ − μ) + sin t Σ^½ ε. It is never rejected.
+    """
+
+    def __init__(self, chains: int, generator: torch.Generator) -> None:
+        self._chains, self._generator = chains, generator
+        self._theta: Tensor | None = None
+
+    def walk(self, moments: Moments) -> Float[Tensor, "c d k"]:
+        """Where chains are after a step on this posterior; the first step draws from it.
+
+        Args:
+            moments: of the posterior
+        """
+        shape = (self._chains, *moments.mean.shape)
+        root = torch.linalg.cholesky(moments.covariance)
+        noise = root @ torch.randn(shape, generator=self._generator, dtype=root.dtype)
+        if self._theta is None:
+            self._theta = moments.mean + noise
+        else:
+            away = self._theta - moments.mean
+            self._theta = moments.mean + cos(TIME) * away + sin(TIME) * noise
+        return self._theta
 
 
 class LinearTruth:
     """The data's posterior, and losses and distances of coresets by it."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, generator: torch.Generator) -> None:
         self._problem = problem
+        self._generator = generator
         self.moments = self._of(problem.train, 1.0)
 
     def posterior(self, points: Points) -> Moments:
@@ -36,12 +72,14 @@ class LinearTruth:
         """What a method follows the gradient of.
 
         Args:
-            method: `reverse-kl`, `forward-kl` or `fbpc-moments`
+            method: `reverse-kl`, `forward-kl`, `fbpc-moments` or `fbpc-samples`
         """
         if method == "reverse-kl":
             return lambda points: kl(self.posterior(points), self.moments)
         if method == "forward-kl":
             return lambda points: kl(self.moments, self.posterior(points))
+        if method == "fbpc-samples":
+            return self._by_samples(AS_IN_THE_PAPER.samples)
         assert method == "fbpc-moments"
         return self._by_moments
 
@@ -53,6 +91,23 @@ class LinearTruth:
         under_data = likelihood.losses(phi @ self.moments.mean, points.targets).sum()
         under_coreset = likelihood.losses(phi @ mine, points.targets).sum()
         return self._problem.weight(len(points.inputs)) * (under_data - under_coreset)
+
+    def _by_samples(self, chains: int) -> Loss:
+        """FBPC's losses over samples of both posteriors, by chains that follow the coreset."""
+        of_data, of_coreset = (Walkers(chains, self._generator) for _ in range(2))
+        features, likelihood = self._problem.features, self._problem.likelihood
+
+        def mean_loss(points: Points, theta: Tensor) -> Tensor:
+            values = (features(points.inputs) @ theta).flatten(0, 1)
+            return likelihood.losses(values, points.targets.repeat(chains, 1)).sum() / chains
+
+        def loss(points: Points) -> Float[Tensor, ""]:
+            mine = self.posterior(Points(*(part.detach() for part in points)))
+            under_data = mean_loss(points, of_data.walk(self.moments))
+            under_coreset = mean_loss(points, of_coreset.walk(mine))
+            return self._problem.weight(len(points.inputs)) * (under_data - under_coreset)
+
+        return loss
 
     def distances(self, points: Points) -> dict[str, float]:
         """KL[data ‖ coreset] and KL[coreset ‖ data].

@@ -10,15 +10,20 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from pseudocoreset.experts import ExpertStore
 from pseudocoreset.methods import Points
+from pseudocoreset.nets import make_net
 from pseudocoreset.reproduce.exact.hmc import LogDensity, at, hmc_step, split_r_hat
-from pseudocoreset.reproduce.exact.linear import Loss
 from pseudocoreset.reproduce.exact.moments import Moments, kl, mmd, sample_moments
-from pseudocoreset.reproduce.exact.problems import PRIOR, Problem
+from pseudocoreset.reproduce.exact.parts import PaperMoments, of_coreset
+from pseudocoreset.reproduce.exact.parts import of_data as of_all_experts
+from pseudocoreset.reproduce.exact.problems import AS_IN_THE_PAPER, PRIOR, Loss, Problem
 
 NEWTON_STEPS = 50
 NODES = 20
 """Of the quadrature over a function's value."""
+SOLUTIONS = 16
+"""MAP solutions of the coreset an update where the noise of FBPC's moments is averaged out."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,50 @@ def sampled(model: Model, sampling: Sampling, generator: torch.Generator) -> Sam
     return Sampled(samples, sample_moments(samples), share, split_r_hat(found))
 
 
+def _difference(model: Model, of_data: Tensor, of_coreset: Tensor) -> Tensor:
+    """The mean of −log p(ỹ | u, θ) over samples of the data's posterior, minus that over others."""
+    under_data, under_coreset = (
+        model.log_likelihoods(each).sum(1).mean() for each in (of_data, of_coreset)
+    )
+    return model.weight * (under_coreset - under_data)
+
+
+def _paired(moments: Moments) -> tuple[Tensor, Tensor]:
+    """Mean and covariance with a first dimension of 1."""
+    return moments.mean.T, moments.covariance[None]
+
+
+def _laplace(model: Model) -> tuple[Tensor, Tensor]:
+    fixed = Model(model.phi.detach(), model.signs, model.weight)
+    mode, root = fixed.laplace()
+    return mode[None], (root @ root.T)[None]
+
+
+def _expected(
+    model: Model,
+    means: Float[Tensor, "r d"],
+    covariances: Float[Tensor, "r d d"],
+    drawn: Float[Tensor, "s 1 m"] | None = None,
+) -> Tensor:
+    """E log p(ỹ | f_u) for Gaussian values f at u, summed over points, mean over the r Gaussians.
+
+    Args:
+        model: the coreset
+        means: of θ
+        covariances: of θ; no gradient flows through the variance of f
+        drawn: standard Gaussian numbers; None: by quadrature
+    """
+    fixed = model.phi.detach()
+    spread = torch.einsum("md,rde,me->rm", fixed, covariances, fixed).clamp_min(0).sqrt()
+    nodes, shares = map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(NODES))
+    nodes, shares = nodes[:, None, None], shares / shares.sum()
+    if drawn is not None:
+        nodes, shares = drawn, drawn.new_full((len(drawn),), 1 / len(drawn))
+    values = means @ model.phi.T + nodes * spread
+    found: Tensor = shares @ F.logsigmoid(model.signs * values).sum(2).mean(1)
+    return found
+
+
 class LogisticTruth:
     """The data's posterior by a long run, and losses and distances of coresets by it."""
 
@@ -167,20 +216,29 @@ class LogisticTruth:
         signs = 2.0 * points.targets.double() - 1
         return Model(phi, signs, self._problem.weight(len(points.inputs)))
 
-    def loss(self, method: str, start: Points) -> Loss:
+    def loss(self, method: str, start: Points, experts: ExpertStore) -> Loss:
         """What a method follows the gradient of, with chains that follow the coreset.
 
         Args:
-            method: `reverse-kl`, `forward-kl` or `fbpc-moments`
+            method: one of those that `measure` names, but `random` and `fbpc`
             start: the coreset at first
+            experts: of the data
         """
-        walkers = Walkers(self.model(start), self._sampling.chains, self._generator)
+        by_samples = method == "fbpc-samples"
+        chains = AS_IN_THE_PAPER.samples if by_samples else self._sampling.chains
+        walkers = Walkers(self.model(start), chains, self._generator)
         walkers.walk(self.model(start), self._sampling.warm_up)
         losses: dict[str, Callable[[Model, Tensor], Tensor]] = {
             "reverse-kl": self._reverse,
             "forward-kl": self._forward,
             "fbpc-moments": self._by_moments,
+            "fbpc-noise": self._by_drawn_values,
+            "fbpc-laplace": self._by_laplace,
         }
+        if by_samples:
+            losses[method] = self._by_samples(chains)
+        elif method not in losses:
+            losses[method] = self._by_parts(method, experts)
         of_method = losses[method]
 
         def loss(points: Points) -> Float[Tensor, ""]:
@@ -198,25 +256,59 @@ class LogisticTruth:
     def _forward(self, model: Model, theta: Tensor) -> Tensor:
         """E over π_x of −log p(ỹ | u, θ), minus the same over π_u."""
         of_data = self.reference.samples[:: max(1, len(self.reference.samples) // 2000)]
-        under_data, under_coreset = (
-            model.log_likelihoods(each).sum(1).mean() for each in (of_data, theta)
-        )
-        return model.weight * (under_coreset - under_data)
+        return _difference(model, of_data, theta)
+
+    def _by_samples(self, chains: int) -> Callable[[Model, Tensor], Tensor]:
+        """The same with as few samples as FBPC has: chains on the data walk, too."""
+        of_data = Walkers(self._data, chains, self._generator)
+
+        def loss(model: Model, theta: Tensor) -> Tensor:
+            of_data.walk(self._data, 1, leaps=5)
+            return _difference(model, of_data.theta, theta)
+
+        return loss
 
     def _by_moments(self, model: Model, theta: Tensor) -> Tensor:
         """The same over Gaussian values of the function at u; their variance has no gradient."""
-        nodes, shares = map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(NODES))
-        shares = shares / shares.sum()
+        mine, theirs = (_paired(each) for each in (sample_moments(theta), self.moments))
+        return model.weight * (_expected(model, *mine) - _expected(model, *theirs))
 
-        def expected(moments: Moments) -> Tensor:
-            fixed = model.phi.detach()
-            spread = ((fixed @ moments.covariance) * fixed).sum(1).sqrt()
-            values = model.phi @ moments.mean[:, 0] + nodes[:, None] * spread
-            found: Tensor = shares @ F.logsigmoid(model.signs * values).sum(1)
+    def _by_laplace(self, model: Model, theta: Tensor) -> Tensor:  # noqa: ARG002
+        """The same with modes and inverse Hessians, which know weight and prior, for moments."""
+        mine, theirs = (_laplace(each) for each in (model, self._data))
+        return model.weight * (_expected(model, *mine) - _expected(model, *theirs))
+
+    def _by_drawn_values(self, model: Model, theta: Tensor) -> Tensor:
+        """The same, with values that are drawn, as many as FBPC draws."""
+        shape = (AS_IN_THE_PAPER.samples, 1, len(model.phi))
+
+        def drawn(moments: Moments) -> Tensor:
+            nodes = torch.randn(shape, generator=self._generator, dtype=theta.dtype)
+            return _expected(model, *_paired(moments), nodes)
+
+        return model.weight * (drawn(sample_moments(theta)) - drawn(self.moments))
+
+    def _by_parts(self, method: str, experts: ExpertStore) -> Callable[[Model, Tensor], Tensor]:
+        """Moments as in the paper, with exact means or variances where the method says so."""
+        net = make_net(self._problem.net, **self._problem.data.shape)
+        of_data = of_all_experts(self._problem, experts, AS_IN_THE_PAPER, self._generator)
+
+        def chosen(found: PaperMoments, exact: Moments) -> PaperMoments:
+            mean, covariance = _paired(exact)
+            if method == "fbpc-exact-means":
+                return found._replace(means=mean.expand_as(found.means))
+            if method == "fbpc-exact-variances":
+                return found._replace(covariances=covariance.expand_as(found.covariances))
+            assert method == "fbpc-average"
             return found
 
-        mine = expected(sample_moments(theta))
-        return model.weight * (mine - expected(self.moments))
+        def loss(model: Model, theta: Tensor) -> Tensor:
+            fixed, truth = model.phi.detach(), (model.signs + 1) / 2
+            mine = of_coreset(net, fixed, truth, AS_IN_THE_PAPER, SOLUTIONS, self._generator)
+            under_coreset = _expected(model, *chosen(mine, sample_moments(theta)))
+            return model.weight * (under_coreset - _expected(model, *chosen(of_data, self.moments)))
+
+        return loss
 
     def distances(self, points: Points) -> dict[str, float]:
         """KL by Gaussian moments in both directions, and the MMD, by chains of its own.

@@ -1,5 +1,6 @@
 """The three models and their data: sizes of Manousakas et al. (2020)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,12 +10,27 @@ from torch import Tensor
 from pseudocoreset.data import Data, Scaling, Split, load_data
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.likelihoods import Categorical, Gaussian, Likelihood
-from pseudocoreset.methods import Points
+from pseudocoreset.methods import FBPC, Points
 
 PRIOR = 1.0
 """Precision τ of the prior N(0, 1/τ) of every weight."""
 NOISE = 1.0
 """Standard deviation σ of the Gaussian likelihood."""
+EXPERTS, EPOCHS, BATCH = 5, 40, 128
+AS_IN_THE_PAPER = FBPC(
+    samples=30,
+    from_epoch=EPOCHS // 2,
+    gamma=0.1,
+    lr_map=0.05,
+    max_map_steps=200,
+    lr_x=0.05,
+    lr_u=0.01,
+    covariance_steps=30,
+    real_batch=256,
+)
+"""Its values, but for the MAP solution: learning rate and bound are for linear models."""
+Loss = Callable[[Points], Float[Tensor, ""]]
+"""Of a coreset: its gradient is what a method follows; its value may mean nothing."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from pseudocoreset.reproduce.exact.measure import METHODS, stored
+from pseudocoreset.reproduce.exact.measure import METHODS, PARTS, stored
 from pseudocoreset.reproduce.exact.problems import PROBLEMS, TITLES
 from pseudocoreset.reproduce.pictures import POINTS, shown_by, store_picture
 from pseudocoreset.reproduce.text_table import TextTable
@@ -34,13 +34,20 @@ def curves_of(out: Path) -> Curves:
 
 def _of_way(trials: list[dict[str, Any]], way: str) -> dict[str, list[list[float]]]:
     curves: dict[str, list[list[float]]] = {}
-    for method in METHODS:
+    for method in {**METHODS, **PARTS}:
         for size in trials[0]["distances"]:
-            values = [each["distances"][size][method].get(way) for each in trials]
-            if None not in values:
+            found = _with(trials, size, method)
+            values = [each[way] for each in found if way in each]
+            if found and len(values) == len(found):
                 row = [float(size), *_quartiles(values)]
                 curves.setdefault(method, []).append(row)
     return curves
+
+
+def _with(trials: list[dict[str, Any]], size: str, method: str) -> list[dict[str, Any]]:
+    """What was measured of a method at a size; some trials may lack it."""
+    found = [each["distances"][size] for each in trials]
+    return [of_size[method] for of_size in found if method in of_size]
 
 
 def _quartiles(values: list[float]) -> list[float]:
@@ -60,13 +67,34 @@ def exact_table(out: Path) -> TextTable:
         rows = []
         for place, (size, *_) in enumerate(ways["forward"]["random"]):
             for method, words in METHODS.items():
+                found = _with(trials, f"{size:.0f}", method)
+                if not found:
+                    continue
                 cells = [f"{ways[way][method][place][2]:.3g}" if ways[way] else "–" for way in ways]
-                found = [each["distances"][f"{size:.0f}"][method] for each in trials]
                 worst = [each["r_hat"] for each in found if "r_hat" in each]
                 cells.append(f"{max(worst):.2f}" if worst else "–")
-                rows.append((f"{title}, {len(trials)} trials", f"{size:.0f}", words, *cells))
+                rows.append((f"{title}, {len(found)} trials", f"{size:.0f}", words, *cells))
         groups.append(rows)
     return TextTable(("model", "points", "method", *WAYS.values(), "MMD²", "worst R̂"), groups)
+
+
+def parts_table(out: Path) -> TextTable:
+    """Logistic regression: FBPC with some parts exact; medians of both directions by size.
+
+    Args:
+        out: folder of the results
+    """
+    ways = curves_of(out).get("logistic", {"forward": {}, "reverse": {}})
+    sizes = [f"{row[0]:.0f}" for row in ways["forward"].get("random", [])]
+    titles = {name: METHODS[name] for name in ("random", "fbpc", "fbpc-moments", "fbpc-samples")}
+    order = {"random": "", "fbpc": "", **PARTS, "fbpc-moments": "", "fbpc-samples": ""}
+    rows = []
+    for method in order:
+        if method in ways["forward"]:
+            pairs = zip(*(ways[way][method] for way in WAYS), strict=True)
+            cells = [f"{forward[2]:.3g} / {reverse[2]:.3g}" for forward, reverse in pairs]
+            rows.append(({**titles, **PARTS}[method], *cells))
+    return TextTable(("method", *(f"{size} points" for size in sizes)), [rows])
 
 
 def exact_picture(out: Path) -> Path:
@@ -99,7 +127,9 @@ def draw_exact(out: Path) -> Iterator[str]:
             last = row == len(WAYS) - 1
             dress(place, x=f"points ({name})" if last else "", y=words if column == 0 else "")
             place.yaxis.set_label_coords(-0.17, 0.5)
-            for colour, method in zip(LINES, METHODS, strict=False):
+            for colour, method in zip(LINES, METHODS, strict=True):
+                if method not in ways[way]:
+                    continue
                 sizes, *bands = zip(*ways[way][method], strict=True)
                 low, middle, high = ([max(v, LOWEST_SHOWN) for v in band] for band in bands)
                 place.plot(sizes, middle, "o-", color=colour, markersize=3, label=METHODS[method])
