@@ -38,7 +38,7 @@ def test_files_of_trajectory_matching_can_be_evaluated(tmp_path):
     for path in (tmp_path, tmp_path / "images_best.pt"):
         coreset = read_coreset(path, DATA, NET)
         assert torch.equal(coreset.inputs, images)
-    with pytest.warns(RuntimeWarning, match="not known"):
+    with pytest.warns(RuntimeWarning, match="does not say which data"):
         found = evaluate(coreset, DATA, SHORT, seeds=1, **QUIET)
     assert 0 <= found.accuracy <= 1
 
@@ -144,7 +144,7 @@ def test_scores_of_a_set_of_unknown_data_come_with_a_warning(tmp_path):
     images = data.scaling.apply(data.holdout.inputs).numpy()
     np.savez(tmp_path / "seen.npz", images=images, labels=data.holdout.targets.numpy())
     coreset = read_coreset(tmp_path / "seen.npz", data, NET)
-    with pytest.warns(RuntimeWarning, match="not known"):
+    with pytest.warns(RuntimeWarning, match="does not say which data"):
         evaluate(coreset, data, SHORT, seeds=1, split="holdout", **QUIET)
 
 

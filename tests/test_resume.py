@@ -158,7 +158,7 @@ def test_word_is_a_flag_and_stays_out_of_configurations(tmp_path, elsewhere, cap
     elsewhere(torch="9.9")
     capsys.readouterr()
     assert main(["distill", *words, "--steps", "2"]) == 2
-    assert "give --other-versions to go on" in capsys.readouterr().err
+    assert "give --other-versions to resume anyway" in capsys.readouterr().err
     assert main(["distill", *words, "--steps", "2", "--other-versions"]) == 0
     assert main(["distill", *words, "--steps", "2", "--other-versions", "--print-config"]) == 0
     assert "other_versions" not in capsys.readouterr().out

@@ -340,8 +340,8 @@ def test_folder_of_another_search_is_refused(held, tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"settings": {"centre": 0.5}}, "other settings"),
-        ({"settings": {"centre": "far"}}, "other settings"),
+        ({"settings": {"centre": 0.5}}, "settings that are not searched here"),
+        ({"settings": {"centre": "far"}}, "settings that are not searched here"),
         ({"settings": []}, "can't be read"),
         ({"number": "one"}, "can't be read"),
         ({"number": 1}, "can't be read"),
