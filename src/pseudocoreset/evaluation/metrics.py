@@ -256,7 +256,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("nll", "NLL", lambda p: negative_log_likelihood(p.log_mean, p.labels)),
     Metric(
         "nll_kim",
-        "NLL as Kim et al. average it",
+        "NLL of Kim et al.",
         lambda p: negative_log_likelihood_kim(p.log_samples.double(), p.labels),
     ),
     Metric("ece", "ECE", lambda p: calibration_error(p.probabilities, p.labels)),

@@ -61,7 +61,7 @@ LONGEST_TEXT = 2000
 GLOSSARY = {
     "accuracy": "Higher accuracy is better; lower is better for the other scores.",
     "nll": "NLL: negative log-likelihood of the averaged prediction.",
-    "nll_kim": "NLL as Kim et al. average it: samples are averaged over batches of 128 points.",
+    "nll_kim": "NLL of Kim et al.: samples are averaged over batches of 128 points.",
     "ece": "ECE: expected calibration error (15 bins).",
     "brier": "Brier: squared error of the probabilities.",
     "rmse": "RMSE: root of the mean squared error of the mean prediction; lower is better.",
