@@ -47,8 +47,8 @@ def test_best_comes_first_and_recipes_can_be_named():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"name": "cifr10", "ipc": 10}, ("cifar10 at 1, 10, 50 a class", "did you mean cifar10")),
-        ({"name": "cifar10", "ipc": 7}, ("1, 10, 50 a class", "distill", "--ipc 7 --out run")),
+        ({"name": "cifr10", "ipc": 10}, ("cifar10 at 1, 10, 50 per class", "did you mean cifar10")),
+        ({"name": "cifar10", "ipc": 7}, ("1, 10, 50 per class", "distill", "--ipc 7 --out run")),
         ({"name": "cifar10", "ipc": 50, "recipe": "tuned"}, ("by best alone", "--recipe tuned")),
         ({"name": "cifar10", "ipc": 10, "recipe": "good"}, ("paper, tuned, best",)),
     ],

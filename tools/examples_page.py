@@ -36,7 +36,7 @@ def replay_table(results: Path) -> str:
             f"experts of {options['expert_epochs']} epochs a step, {options['updates']} updates a "
             f"coreset, on {device}, PyTorch {made['torch']} (`results/{path.name}`)."
         )
-    header = ("data", "steps", "images a class", "random", "herding", "pseudocoreset")
+    header = ("data", "steps", "images per class", "random", "herding", "pseudocoreset")
     return TextTable(header, [rows]).markdown() + "\n" + "\n".join(footnotes) + "\n"
 
 

@@ -107,10 +107,10 @@ def _section(name: str, results: Path, page: Path) -> Iterator[str]:
     for entry in found:
         recipe = "" if entry.recipe == "best" or _alone(entry) else f', recipe="{entry.recipe}"'
         coreset = Pseudocoreset.load(entry.path)
-        yield f"### {TITLES[name]}, {entry.ipc} a class, `{entry.recipe}`\n\n"
+        yield f"### {TITLES[name]}, {entry.ipc} per class, `{entry.recipe}`\n\n"
         yield f'```python\ncoreset = pc.load("{name}", ipc={entry.ipc}{recipe})\n```\n\n'
         yield f"{_facts(entry, coreset)}\n\n"
-        words = f"{TITLES[name]}, {entry.ipc} a class, recipe {entry.recipe}"
+        words = f"{TITLES[name]}, {entry.ipc} per class, recipe {entry.recipe}"
         if len(coreset.class_names) > MANY_CLASSES:
             words += f", the first {DRAWN_CLASSES} classes"
         yield f"![{words}]({relpath(picture_of(entry, results), page.parent)})\n\n"
@@ -119,7 +119,7 @@ def _section(name: str, results: Path, page: Path) -> Iterator[str]:
         lines = dict.fromkeys(line for ipc in missing for line in commands(name, ipc))
         listed = " or ".join(map(str, missing))
         block = "\n".join(sorted(lines, key=lambda line: "distill" in line))
-        yield f"With {listed} a class, not in the package:\n\n```sh\n{block}\n```\n\n"
+        yield f"With {listed} per class, not in the package:\n\n```sh\n{block}\n```\n\n"
 
 
 def _alone(entry: Entry) -> bool:
@@ -146,7 +146,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     spread = f"{100 * chain['accuracy']:.1f} ± {100 * chain['accuracy_std']:.1f}"
     seen = "" if coreset.form.seen == 1 else f" ({coreset.num_seen:,})"
     return (
-        f"{TITLES[entry.data]}, {entry.ipc} a class, `{entry.recipe}`",
+        f"{TITLES[entry.data]}, {entry.ipc} per class, `{entry.recipe}`",
         f"{len(coreset):,}{seen}",
         f"{entry.path.stat().st_size / 1000:,.0f} kB",
         f"{spread} / {chain['nll']:.2f}",

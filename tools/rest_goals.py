@@ -53,7 +53,7 @@ def goals_of(data: str) -> list[Goal]:
         ]
         best = [
             Goal(
-                f"`best`, {ipc} stored a class, chains pooled",
+                f"`best`, {ipc} stored per class, chains pooled",
                 cell_with(TABLE2, "fbpc-isotropic", ipc, "best", data),
                 accuracy,
                 pooled=True,

@@ -59,7 +59,7 @@ def longest_table(searches: list[Row]) -> TextTable:
         first = (str(settings["ipc"]), settings["method"], settings["form"])
         taken = (f"{settings['steps']:,}", f"{row['distill_s']:.0f}")
         lines.append((*first, *taken, *(_pair(row, way) for way in ("single", "chain", "pooled"))))
-    header = ("a class", "method", "form", "updates", "seconds")
+    header = ("per class", "method", "form", "updates", "seconds")
     return TextTable((*header, "one network", "one chain", "both chains pooled"), [lines])
 
 
@@ -81,7 +81,7 @@ def changes_table(searches: list[Row]) -> TextTable:
                     (number, str(settings["ipc"]), settings["method"], words, *scores, kept)
                 )
             before = row if row["kept"] else before
-    header = ("search", "a class", "method", "change", "before", "after", "kept")
+    header = ("search", "per class", "method", "change", "before", "after", "kept")
     return TextTable(header, [lines])
 
 

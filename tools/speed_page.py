@@ -16,7 +16,7 @@ from pseudocoreset.reproduce.text_table import TextTable
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs" / "speed.md", ROOT / "README.md")
 UPDATE_GOALS = ((1, 0.05, 6.0), (10, 0.06, 5.0), (50, 0.18, 4.0))
-"""Of an update of FBPC with so many images a class: seconds, and the ratio of the plain twin's."""
+"""Of an update of FBPC with so many images per class: seconds, and the ratio to its plain twin."""
 NONE = "–"
 
 Row = dict[str, Any]
@@ -80,7 +80,7 @@ def whole_jobs(plans: list[Row], first: Row, many: Row) -> dict[str, tuple[float
     spent = {row["command"]: row["took_s"] for row in plans}
     with_many = sum(many["took_s"]) + spent["distill"] + spent["evaluate"]
     return {
-        "whole job at 10 a class, kernels compiled before": (sum(spent.values()), 240.0),
+        "whole job at 10 per class, kernels compiled before": (sum(spent.values()), 240.0),
         "the same, nothing compiled before": (sum(first["took_s"]), 240.0),
         "with 100 experts of 50 epochs, in pieces": (with_many, 900.0),
     }
@@ -100,16 +100,16 @@ def of_goals(
 
     for ipc, seconds, ratio in UPDATE_GOALS:
         row = found["fbpc update", "convnet", ipc]
-        goal(f"FBPC update, {ipc} a class", row["fast_s"], seconds, "{:.3f} s")
+        goal(f"FBPC update, {ipc} per class", row["fast_s"], seconds, "{:.3f} s")
         goal("beside its plain twin", row["ratio"], ratio, "{:.1f}×", least=True)
     goal("expert's epoch", found["expert epoch", "convnet", None]["fast_s"], 0.12, "{:.3f} s")
     chains = found["sghmc 5 seeds", "convnet", 10]
-    goal("SGHMC, 5 chains at 10 a class, captured before", chains["fast_s"], 3.0, "{:.2f} s")
+    goal("SGHMC, 5 chains at 10 per class, captured before", chains["fast_s"], 3.0, "{:.2f} s")
     for name, (seconds, limit) in whole_job_s.items():
         goal(name, seconds, limit, "{:.0f} s")
     for (what, net, ipc), row in found.items():
         if what == "fbpc update" and "paper_gb" in row:  # ours is without the step on real images
-            name = f"memory of an update, {net}, {ipc} a class"
+            name = f"memory of an update, {net}, {ipc} per class"
             goal(name, row["peak_gb"], row["paper_gb"], "{:.2f} GB")
     goal("quickstart on two CPU cores", quickstart_s, 60.0, "{:.0f} s")
     return TextTable(("", "goal", "reached", ""), [lines])
@@ -184,7 +184,7 @@ def of_updates(rows: list[Row]) -> TextTable:
 def of_headline(rows: list[Row]) -> TextTable:
     """The update of the paper's method, for the README."""
     forms = {
-        "images a class": ("ipc", "{}"),
+        "images per class": ("ipc", "{}"),
         "seconds": ("fast_s", "{:.3f}"),
         "plain / ours": ("ratio", "{:.1f}×"),
         "GB": ("whole_peak_gb", "{:.2f}"),
@@ -202,7 +202,7 @@ def of_looks(rows: list[Row]) -> TextTable:
         times = (f"{row[name] * 1000:.1f}" for name in ("seconds", "seconds_with_one"))
         return (f"`{row['method']}`", f"{row['ipc']}", *times)
 
-    head = ("method", "images a class", f"{rows[0]['looks']} looks, ms", "one, ms")
+    head = ("method", "images per class", f"{rows[0]['looks']} looks, ms", "one, ms")
     return TextTable(head, [[*map(line, rows)]])
 
 
@@ -264,7 +264,7 @@ def of_allocators(rows: list[Row]) -> TextTable:
 
 
 def of_growth(rows: list[Row]) -> TextTable:
-    header = ("grows", "images a class", "parameters", "image", "classes", "seconds", "GB")
+    header = ("grows", "images per class", "parameters", "image", "classes", "seconds", "GB")
     lines = [
         (
             row["row"]["grows"],

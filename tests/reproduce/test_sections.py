@@ -252,7 +252,7 @@ def test_goals_are_of_the_measured_cells(tmp_path):
     text = rest_goals_table(tmp_path, CIFAR100).markdown()
     assert line_of(text, "FBPC, 1 per class").endswith("| 22 / 3.60 | 22.50 / 3.50 | met |")
     short = "| 47 | 46.50 / 2.00 | 0.50 short |"
-    assert line_of(text, "`best`, 10 stored a class, chains pooled").endswith(short)
+    assert line_of(text, "`best`, 10 stored per class, chains pooled").endswith(short)
     assert len(text.splitlines()) == 4
     stored(tmp_path, CIFAR10, corrupted("fbpc", {1: 0.0}))
     text = rest_goals_table(tmp_path, CIFAR10).markdown()

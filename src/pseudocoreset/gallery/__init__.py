@@ -143,7 +143,7 @@ def find(name: str, ipc: int, recipe: str = "best") -> Entry:
     if of_size:
         there = ", ".join(each.recipe for each in of_size)
         raise UserError(
-            f"`recipe` is {recipe}, and the gallery has {name} at {ipc} a class by {there} alone: "
+            f"`recipe` is {recipe}, and the gallery has {name} at {ipc} per class only by {there}: "
             f"{make}.",
             "recipe",
         )
@@ -176,5 +176,5 @@ def _listed(found: Sequence[Entry]) -> str:
     for each in found:
         by_data.setdefault(each.data, []).append(str(each.ipc))
     return "; ".join(
-        f"{name} at {', '.join(dict.fromkeys(texts))} a class" for name, texts in by_data.items()
+        f"{name} at {', '.join(dict.fromkeys(texts))} per class" for name, texts in by_data.items()
     )

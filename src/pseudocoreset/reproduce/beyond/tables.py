@@ -12,7 +12,7 @@ from pseudocoreset.reproduce.text_table import TextTable
 UNKNOWN = "–"
 WAYS = {"single": "one network", "chain": "one chain", "pooled": "chains pooled"}
 HEADER = (
-    "a class",
+    "per class",
     "coreset",
     "numbers",
     "bytes",
