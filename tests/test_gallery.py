@@ -49,7 +49,7 @@ def test_best_comes_first_and_recipes_can_be_named():
     [
         ({"name": "cifr10", "ipc": 10}, ("cifar10 at 1, 10, 50 per class", "did you mean cifar10")),
         ({"name": "cifar10", "ipc": 7}, ("1, 10, 50 per class", "distill", "--ipc 7 --out run")),
-        ({"name": "cifar10", "ipc": 50, "recipe": "tuned"}, ("by best alone", "--recipe tuned")),
+        ({"name": "cifar10", "ipc": 50, "recipe": "tuned"}, ("only by best", "--recipe tuned")),
         ({"name": "cifar10", "ipc": 10, "recipe": "good"}, ("paper, tuned, best",)),
     ],
 )
