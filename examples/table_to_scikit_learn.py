@@ -1,5 +1,6 @@
 """Make a coreset of a table and hand it to scikit-learn.
 
+    pip install scikit-learn
     python examples/table_to_scikit_learn.py
 
 The table is scikit-learn's breast-cancer data, which come with the package.

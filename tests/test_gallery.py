@@ -1,18 +1,17 @@
 """The coresets that come with the package."""
 
-import tomllib
+import shutil
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
 import pseudocoreset as pc
+from pseudocoreset import gallery
 from pseudocoreset.cli import COMMANDS, main
 from pseudocoreset.cli.arguments import Parser
 from pseudocoreset.gallery import DATA as NAMES
-from pseudocoreset.gallery import FOLDER, commands, entries, sizes
+from pseudocoreset.gallery import FOLDER, commands, entries, gallery_path, sizes
 
-ROOT = Path(__file__).parent.parent
 MOST_BYTES = 10_000_000
 
 
@@ -28,12 +27,9 @@ def test_scores_beside_a_coreset_are_of_that_coreset(entry):
 
 
 def test_wheel_holds_the_gallery_and_nothing_else_in_its_place():
-    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wheel = config["tool"]["hatch"]["build"]["targets"]["wheel"]
-    left_out = {Path(text).name for text in wheel["exclude"]}
     shipped = {entry.path.name for entry in entries()}
-    assert {path.name for path in FOLDER.glob("*.safetensors")} - left_out == shipped
-    files = [path for path in FOLDER.iterdir() if path.is_file() and path.name not in left_out]
+    assert {path.name for path in FOLDER.glob("*.safetensors")} == shipped
+    files = [path for path in FOLDER.iterdir() if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= MOST_BYTES
 
 
@@ -51,6 +47,7 @@ def test_best_comes_first_and_recipes_can_be_named():
         ({"name": "cifar10", "ipc": 7}, ("1, 10, 50 per class", "distill", "--ipc 7 --out run")),
         ({"name": "cifar10", "ipc": 50, "recipe": "tuned"}, ("only by best", "--recipe tuned")),
         ({"name": "cifar10", "ipc": 10, "recipe": "good"}, ("paper, tuned, best",)),
+        ({"name": "digits", "ipc": 0}, ("give 1 or more",)),
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(asked, words):
@@ -60,6 +57,32 @@ def test_what_is_not_there_is_told_with_what_is(asked, words):
     for word in words:
         assert word in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_file_that_was_not_scored_is_refused(monkeypatch, tmp_path):
+    for path in FOLDER.glob("digits-*"):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(gallery, "FOLDER", tmp_path)
+    entries.cache_clear()
+    try:
+        assert pc.load("digits", ipc=1).ipc == 1
+        one, ten = (tmp_path / f"digits-best-ipc{ipc}.safetensors" for ipc in (1, 10))
+        shutil.copy(ten, one)
+        with pytest.raises(pc.UserError, match="not the coreset that was scored"):
+            pc.load("digits", ipc=1)
+        for damage in ("x", "[]", "{}", one.with_suffix(".json").read_text().replace("best", "b")):
+            one.with_suffix(".json").write_text(damage)
+            entries.cache_clear()
+            with pytest.raises(pc.UserError, match="damaged"):
+                pc.load("digits", ipc=10)
+    finally:
+        entries.cache_clear()
+
+
+@pytest.mark.parametrize("spec", ["gallery:digits-0", f"gallery:digits-{'9' * 5000}", "gallery:x"])
+def test_spec_without_a_coreset_is_refused(spec):
+    with pytest.raises(pc.UserError):
+        gallery_path(spec)
 
 
 @pytest.mark.parametrize("name", NAMES)

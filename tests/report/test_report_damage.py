@@ -258,3 +258,10 @@ def test_report_on_metrics_cut_short_keeps_what_is_whole(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(f'{{"update": 1, "loss": 2}}\n{{"update": 2, {deep}')
     assert read_run(tmp_path).metrics == [{"update": 1, "loss": 2}]
     assert report_on(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["start.safetensors", "examples.safetensors"])
+def test_report_without_what_is_only_shown_is_still_a_page(tmp_path, name):
+    make_folder(tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:100])
+    assert report_on(tmp_path)

@@ -136,7 +136,7 @@ def test_killed_worker_costs_its_own_task_alone(executor, tmp_path):
 
 
 def test_task_that_is_killed_each_time_is_given_up(executor):
-    with pytest.raises(UserError, match="killed was begun 4 times"):
+    with pytest.raises(UserError, match="killed was started 4 times"):
         list(executor.run([Task("killed", tasks.killed_always, ())]))
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pseudocoreset.cli.arguments import Arguments, Parser
@@ -121,7 +122,7 @@ def run(arguments: Arguments) -> None:
             print(said)
         made_for = listed(mapping(contents[0]["coreset"].get("config")).get("nets"))
         if not arguments.has("net") and len(made_for) > 1:
-            others = " ".join(f"--net {printable(net)}" for net in made_for)
+            others = " ".join(f"--net {quote(printable(net))}" for net in made_for)
             print(
                 f"The coreset was made for {len(made_for)} networks. To score it on each, add: "
                 f"{others}"

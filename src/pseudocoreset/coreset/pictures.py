@@ -325,14 +325,15 @@ def table_caption(coreset: Pseudocoreset) -> str:
     )
 
 
-def table_figure(coreset: Pseudocoreset) -> Figure:
+def table_figure(coreset: Pseudocoreset, like: Pseudocoreset | None = None) -> Figure:
     """The points of a table as a heat map: a row a point, a column an input.
 
     Args:
         coreset: a coreset of a table
+        like: rows are in the order of this coreset's targets; default: of its own
     """
     names, texts = input_names(coreset), target_texts(coreset)[:MOST_ROWS]
-    order = sorted(range(len(texts)), key=lambda place: _sort_key(coreset, place))
+    order = sorted(range(len(texts)), key=lambda place: _sort_key(like or coreset, place))
     values = coreset.seen_inputs.detach().float().cpu().numpy()[order]
     named = len(names) <= MOST_NAMED_INPUTS
     foot = 0.25 + (0.062 * max(len(_short(name)) for name in names) if named else 0.0)

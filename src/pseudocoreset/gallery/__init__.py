@@ -1,8 +1,8 @@
 """Coresets that come with the package.
 
 Each is a `.safetensors` file in this folder with a JSON file of the same name beside it, which says
-what it is and how it scored (`python tools/add_to_gallery.py` writes both). A coreset without its
-JSON file is not in the gallery, and not in the wheel.
+what it is and how it scored (`python tools/add_to_gallery.py` writes both). `results/coresets` has
+links to those that `reproduce` made; a new one replaces the link, not the file here.
 """
 
 from collections.abc import Sequence
@@ -69,8 +69,15 @@ def entries() -> Sequence[Entry]:
     """All coresets that came with the package: by data set, size, and the best recipe first."""
     found = []
     for about in FOLDER.glob("*.json"):
-        content = read_json(about)
-        check_shape(content, SHAPE, about.name)
+        try:
+            content = read_json(about)
+            check_shape(content, SHAPE, about.name)
+            if content["data"] not in DATA or content["recipe"] not in NAMES:
+                raise ValueError("it names data or a recipe that are not known")
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{printable(about)} is damaged ({printable(error)}): install the package again."
+            ) from None
         found.append(Entry(about.with_suffix(".safetensors"), content))
     return sorted(found, key=lambda entry: entry.order)
 
@@ -97,9 +104,10 @@ def commands(name: str, ipc: int, recipe: str = "best") -> list[str]:
     values = recipe_for(name, ipc, method, recipe).values
     epochs = values.get("to_epoch") or max(EPOCHS, values.get("from_epoch", 0))
     return [
-        f"pseudocoreset experts --data {spec} --num {EXPERTS} --epochs {epochs} --out experts",
-        f"pseudocoreset distill --method {method} {asked}--data {spec} --experts experts "
-        f"--ipc {ipc} --out run",
+        f"pseudocoreset experts --data {spec} --num {EXPERTS} --epochs {epochs} "
+        f"--out experts-{epochs}",
+        f"pseudocoreset distill --method {method} {asked}--data {spec} "
+        f"--experts experts-{epochs} --ipc {ipc} --out run-{ipc}",
     ]
 
 
@@ -115,7 +123,14 @@ def load(name: str, *, ipc: int, recipe: str = "best") -> Pseudocoreset:
     """
     require_type(name, str, "name", "the name of a data set, such as cifar10")
     require_type(ipc, int, "ipc", "the number of images per class, such as 10")
-    return Pseudocoreset.load(find(name, ipc, recipe).path)
+    entry = find(name, ipc, recipe)
+    coreset = Pseudocoreset.load(entry.path)
+    if coreset.fingerprint != entry.about["fingerprint"]:
+        raise UserError(
+            f"{printable(entry.path)} is not the coreset that was scored: install the package "
+            "again."
+        )
+    return coreset
 
 
 def find(name: str, ipc: int, recipe: str = "best") -> Entry:
@@ -126,6 +141,8 @@ def find(name: str, ipc: int, recipe: str = "best") -> Entry:
         ipc: stored images per class
         recipe: `best`, `tuned` or `paper`
     """
+    if ipc < 1:
+        raise UserError(f"`ipc` is {ipc}: give 1 or more.", "ipc")
     if recipe not in NAMES:
         raise UserError(f"`recipe` is {printable(recipe)}: give {', '.join(NAMES)}.", "recipe")
     if name not in DATA:
@@ -162,7 +179,7 @@ def gallery_path(spec: str) -> Path:
     if last in NAMES:
         recipe = last
         name, _, last = name.rpartition("-")
-    if not last.isdecimal() or not name:
+    if not last.isdecimal() or len(last) > 9 or not name:
         raise UserError(
             f"{printable(spec)} names no coreset: give {SPEC}NAME-IPC, such as {SPEC}cifar10-10; "
             f"the gallery has {_listed(entries())}."

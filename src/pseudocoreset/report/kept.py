@@ -59,13 +59,16 @@ def read_images(
     path = folder / EXAMPLES
     if coreset is None or not coreset.is_image or not path.exists():
         return {}
-    with open_tensors(path, KIND) as (tensors, metadata):
-        index, inputs = tensors.get_tensor("index"), tensors.get_tensor("inputs")
-        good = index.dtype == torch.int64 and index.ndim == 1 and inputs.dtype == torch.uint8
-        if not good or tuple(inputs.shape) != (len(index), *coreset.input_shape):
-            raise ValueError("its images are damaged")
-        if metadata.get("coreset") != coreset.fingerprint:  # of another coreset's scores
-            return {}
+    try:
+        with open_tensors(path, KIND) as (tensors, metadata):
+            index, inputs = tensors.get_tensor("index"), tensors.get_tensor("inputs")
+            good = index.dtype == torch.int64 and index.ndim == 1 and inputs.dtype == torch.uint8
+            if not good or tuple(inputs.shape) != (len(index), *coreset.input_shape):
+                raise ValueError("its images are damaged")
+            if metadata.get("coreset") != coreset.fingerprint:  # of another coreset's scores
+                return {}
+    except UserError:  # they are only shown: a page without them is better than none
+        return {}
     return dict(zip(index.tolist(), inputs.numpy(), strict=True))
 
 

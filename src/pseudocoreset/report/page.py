@@ -211,7 +211,7 @@ def _add_tables(
     if section.run.start is not None:
         shown["start"] = ("The points at the start", section.run.start)
     for kind, (title, points) in shown.items():
-        caption, figure = table_caption(points), table_figure(points)
+        caption, figure = table_caption(points), table_figure(points, coreset)
         figure.set_dpi(DOTS_PER_INCH)
         content = drawn[f"{slug}-{kind}.png"] = png(figure, colours=None)
         section.pictures.append(_picture(content, title, f"A heat map: {caption}", caption))

@@ -152,7 +152,10 @@ def _read_start(path: Path, coreset: Pseudocoreset | None) -> Pseudocoreset | No
     """The points before the first update; None where they are not known."""
     if coreset is None or not (path / START).exists():
         return None
-    start = Pseudocoreset.load(path / START)
+    try:
+        start = Pseudocoreset.load(path / START)
+    except UserError:  # it is only shown: a page without it is better than none
+        return None
     same = start.inputs.shape == coreset.inputs.shape and start.form == coreset.form
     return start if same else None
 

@@ -44,6 +44,8 @@ class Trial:
             hint = Trial.__annotations__[name]
             if not has_type(getattr(self, name), hint):
                 raise TypeError(f"{name} is {printable(repr(getattr(self, name)))}")
+        if not isinstance(self.settings, dict):
+            raise TypeError(f"settings is {printable(repr(self.settings))}")
         if self.state not in STATES or self.number < 0:
             raise ValueError(f"there is a trial {self.number} that is {printable(self.state)}")
         numbers = (self.nll, self.early_nll, self.seconds)
