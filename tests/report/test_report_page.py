@@ -204,14 +204,14 @@ def test_page_offers_no_file_that_is_too_large(tmp_path, monkeypatch):
 
 def test_page_has_commands_that_can_be_typed(tmp_path):
     folder = tmp_path / "it's mine"
-    options = {"data": "folder:/my pets", "image_size": 32}
+    options = {"data": "folder:/my pets", "image_size": 32, "target": "--trust-code"}
     page = page_of(tmp_path, make_run(folder=folder, data_options=options))
     lines = [unescape(line) for line in re.findall(r"<pre><code>(.*?)</code>", page)]
     words = [shlex.split(line) for line in lines]
     assert {each[1] for each in words} == {"evaluate", "sample", "predict", "export", "report"}
     assert all(each[0] == "pseudocoreset" for each in words)
     evaluate = next(each for each in words if each[1] == "evaluate")
-    data = ["--data", "folder:/my pets", "--image-size", "32"]
+    data = ["--data", "folder:/my pets", "--image-size", "32", "--target=--trust-code"]
     assert evaluate[2:] == [str(folder), *data, "--random"]
     assert "pseudocoreset evaluate" not in page_of(tmp_path, make_run())  # no folder is known
 

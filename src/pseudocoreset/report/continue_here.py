@@ -63,7 +63,8 @@ def data_words(run: RunReport) -> str:
         options = {"data": name if name in EMBEDDED else "SPEC"}
     words = []
     for option, value in options.items():
-        words += [f"--{option.replace('_', '-')}", _quoted(value)]
+        between = "=" if str(value).startswith("-") else " "  # a value that looks like a flag
+        words.append(f"--{option.replace('_', '-')}{between}{_quoted(value)}")
     return " ".join(words)
 
 
