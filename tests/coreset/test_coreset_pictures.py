@@ -10,7 +10,12 @@ import pytest
 import torch
 from make_coresets import KINDS, make_coreset
 
-from pseudocoreset.coreset.pictures import coreset_grid, images_by_class, images_caption
+from pseudocoreset.coreset.pictures import (
+    coreset_grid,
+    images_by_class,
+    images_caption,
+    table_figure,
+)
 from pseudocoreset.data import Scaling
 from pseudocoreset.errors import UserError
 
@@ -109,6 +114,15 @@ def test_table_figure_shows_a_row_a_point_in_the_order_of_targets():
     assert numpy.allclose(shown, coreset.inputs[order].numpy())
     texts = [float(label.get_text()) for label in figure.axes[0].get_yticklabels()]
     assert texts == sorted(texts)
+
+
+def test_table_figure_can_follow_the_order_of_another_coreset():
+    coreset = make_coreset("regression")
+    other = replace(coreset, targets=coreset.targets.flip(0))
+    shown = numpy.asarray(table_figure(coreset, other).axes[0].images[0].get_array())
+    order = other.targets[:, 0].argsort()
+    assert not numpy.array_equal(order, coreset.targets[:, 0].argsort())
+    assert numpy.allclose(shown, coreset.inputs[order].numpy())
 
 
 def test_html_table_is_short_and_escaped():

@@ -160,10 +160,10 @@ def fastest_convolutions() -> AbstractContextManager[None]:
 
 
 def compiled(function: Callable[P, R], device: torch.device, *, fused: bool) -> Callable[P, R]:
-    """The function with its kernels fused on CUDA; itself on a CPU, where compiling costs more.
+    """The function, compiled by PyTorch on CUDA.
 
-    So it is where its layers are `fused` already: PyTorch's compiler takes ten seconds to begin,
-    and there it gains little.
+    It stays as it is on a CPU, and where its layers are our own `fused` kernels: there compiling
+    takes many seconds and gains little.
     """
     if device.type != "cuda" or fused:
         return function
