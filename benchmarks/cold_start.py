@@ -6,7 +6,7 @@ Each row is a process of its own, begun with empty caches or with those that the
 seconds from its start until PyTorch is imported, the data are read, the first epoch or update is
 done, and all is done; and the seconds that each further epoch or update takes. `--before` is the
 `src` of an earlier edition, which is measured first, with empty caches, in the same run. On a GPU
-alone.
+alone. `--commands` measures some of the commands again and keeps the stored rows of the others.
 
 The last row is a whole job by three commands, beginning with empty caches: CIFAR-10 as 100 stored
 images, and its accuracy by four chains pooled.
@@ -92,7 +92,7 @@ def run_one(command: str, data_spec: str, coreset: str, work: str, begun: float)
 def rows_of(sources: Path, options: argparse.Namespace, all_caches: bool) -> Iterator[dict]:
     """The rows of one edition of the package."""
     with tempfile.TemporaryDirectory() as folder:
-        for command in COMMANDS:
+        for command in options.commands:
             for caches in ("empty", "full") if all_caches else ("empty",):
                 store = "experts-full" if (command, caches) == ("experts", "full") else "experts"
                 one = {"command": command, "data_spec": options.data, "begun": time.time()}
@@ -136,18 +136,23 @@ def main() -> int:
         print(json.dumps(run_one(**json.loads(options.one))))
         return 0
     editions = {"before": options.before, "after": ROOT / "src"}
-    rows = []
-    for edition, sources in editions.items():
-        if sources is not None:
-            for row in rows_of(sources, options, edition == "after"):
-                rows.append({"edition": edition, **row})
-                print(rows[-1], flush=True)
-    job = whole_job(options.data) if options.job else None
-    print(job, flush=True)
     from pseudocoreset.engine.device import choose_device, device_name
     from pseudocoreset.engine.files import write_json
     from pseudocoreset.engine.versions import versions
 
+    stored = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
+    rows: list[dict[str, Any]] = []
+    for edition, sources in editions.items():
+        if sources is not None:
+            for row in rows_of(sources, options, edition == "after"):
+                code = {"code": versions()["code"]} if edition == "after" else {}
+                rows.append({"edition": edition, **row, **code})
+                print(rows[-1], flush=True)
+    measured = {(row["edition"], row["command"]) for row in rows}
+    kept = [r for r in stored["rows"] if (r["edition"], r["command"]) not in measured]
+    rows = [*kept, *rows]
+    job = whole_job(options.data) if options.job else stored.get("job")
+    print(job, flush=True)
     device = device_name(choose_device("auto"))
     write_json(options.out, {"device": device, "versions": versions(), "rows": rows, "job": job})
     return 0
@@ -160,6 +165,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", default="digits", help="a data spec")
     parser.add_argument("--coreset", type=Path, help="a coreset of 10 images a class of it")
     parser.add_argument("--before", type=Path, help="`src` of an earlier edition")
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=COMMANDS)
     parser.add_argument("--out", type=Path, default=RESULTS / "cold-start.json")
     parser.add_argument("--job", action="store_true", help="time a whole job, too")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a row as JSON: run it here

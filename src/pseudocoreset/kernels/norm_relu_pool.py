@@ -36,17 +36,19 @@ if triton is not None:
     # Triton reads these functions' source, and finds names where they were written: whatever checks
     # types while the program runs must leave them alone.
 
-    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+    # One program serves all layers of a network: to compile one takes half a second.
+    _for_all_sizes = triton.jit(do_not_specialize=["height", "width"])
+
+    @_for_all_sizes
     @no_type_check
     def _forward_kernel(
         x_ptr, weight_ptr, bias_ptr, y_ptr, mean_ptr, scale_ptr,
-        eps, channels: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
-        BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
+        eps, height, width, channels: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
     ):  # fmt: skip
         """One image and a block of its channels: statistics, then norm, ReLU and pooling."""
         image, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
         channel = block * BLOCK_C + tl.arange(0, BLOCK_C)
-        pixels: tl.constexpr = height * width
+        pixels = height * width
         x_ptr += image * pixels * channels
         y_ptr += image * (pixels // 4) * channels
         total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
@@ -68,7 +70,7 @@ if triton is not None:
         tl.store(scale_ptr + image * channels + channel, scale)
         slope = scale * tl.load(weight_ptr + channel).to(tl.float32)
         shift = tl.load(bias_ptr + channel).to(tl.float32) - mean * slope
-        half: tl.constexpr = width // 2
+        half = width // 2
         for start in range(0, pixels // 4, BLOCK_P):
             pooled = start + tl.arange(0, BLOCK_P)
             inside = (pooled < pixels // 4)[:, None]
@@ -91,12 +93,11 @@ if triton is not None:
         x = (x - mean[None, :]) * scale[None, :]
         return x, tl.where(x * weight[None, :] + bias[None, :] > 0, dy, 0.0)
 
-    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+    @_for_all_sizes
     @no_type_check
     def _backward_kernel(
         x_ptr, weight_ptr, bias_ptr, mean_ptr, scale_ptr, dy_ptr, dx_ptr, sums_ptr,
-        channels: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
-        BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
+        height, width, channels: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,
     ):  # fmt: skip
         """The gradients of one image and a block of its channels.
 
@@ -105,7 +106,7 @@ if triton is not None:
         """
         image, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
         channel = block * BLOCK_C + tl.arange(0, BLOCK_C)
-        pixels: tl.constexpr = height * width
+        pixels = height * width
         x_ptr += image * pixels * channels
         dx_ptr += image * pixels * channels
         dy_ptr += image * (pixels // 4) * channels
@@ -113,7 +114,7 @@ if triton is not None:
         scale = tl.load(scale_ptr + image * channels + channel)
         weight = tl.load(weight_ptr + channel).to(tl.float32)
         bias = tl.load(bias_ptr + channel).to(tl.float32)
-        half: tl.constexpr = width // 2
+        half = width // 2
         sum_g = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
         sum_gx = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
         for start in range(0, pixels // 4, BLOCK_P):
@@ -172,7 +173,7 @@ class _NormReluPool(torch.autograd.Function):
         scale = torch.empty_like(mean)
         blocks = _blocks(x)
         _forward_kernel[(images, channels // blocks["BLOCK_C"])](
-            x, weight, bias, y, mean, scale, EPS, channels, height, width, **blocks
+            x, weight, bias, y, mean, scale, EPS, height, width, channels, **blocks
         )
         ctx.save_for_backward(x, weight, bias, mean, scale)
         return y
@@ -200,7 +201,7 @@ class _Gradient(torch.autograd.Function):
         sums = torch.empty((images, 2, channels), device=x.device)
         blocks = _blocks(x)
         _backward_kernel[(images, channels // blocks["BLOCK_C"])](
-            x, weight, bias, mean, scale, dy, dx, sums, channels, height, width, **blocks
+            x, weight, bias, mean, scale, dy, dx, sums, height, width, channels, **blocks
         )
         return dx, sums
 
