@@ -23,6 +23,7 @@ import pseudocoreset as pc
 
 MEMORIES = ("random", "herding", "pseudocoreset")
 BATCH = 256  # points a step of the network that learns from the memory
+SAMPLES = 5  # of its weights, whose predictions are averaged
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("--data", default="digits", help="a data spec, such as cifar100:DIR")
@@ -127,8 +128,8 @@ def joined(memory: pc.Pseudocoreset | None, new: pc.Pseudocoreset, classes: Tens
 
 def accuracy(memory: pc.Pseudocoreset, data: pc.Data, seen: Tensor, options, seed: int) -> float:
     """Of networks that learned from the memory alone, on the test images of all classes so far."""
-    epochs = max(5, ceil(options.learn / ceil(memory.num_seen / BATCH)))
-    sampler = pc.SGHMC(epochs=epochs, every=max(1, epochs // 5), batch=BATCH)
+    every = ceil(options.learn / ceil(memory.num_seen / BATCH) / SAMPLES)
+    sampler = pc.SGHMC(epochs=SAMPLES * every, every=every, batch=BATCH)
     posterior = pc.sample(memory, sampler, chains=1, seed=seed, device=options.device)
     test = only(data.test, seen)
     probs = posterior.predict(test.inputs, device=options.device).probs[:, seen]
