@@ -47,15 +47,12 @@ def plain_weights(coreset, counts=COUNTS):
     """w_i, one point after another."""
     n, m = sum(counts), coreset.num_seen
     if coreset.targets.is_floating_point():
-        sizes = [sum(p * n_c for p, n_c in zip(row, counts, strict=True)) for row in _rows(coreset)]
+        rows = coreset.targets.tolist()
+        sizes = [sum(p * n_c for p, n_c in zip(row, counts, strict=True)) for row in rows]
         return [n * size / sum(sizes) for size in sizes]
     classes = coreset.seen_targets.tolist()
     assert len(classes) == m
     return [counts[c] / classes.count(c) for c in classes]
-
-
-def _rows(coreset):
-    return coreset.targets.tolist()
 
 
 # How often each point counts.

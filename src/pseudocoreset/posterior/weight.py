@@ -3,12 +3,12 @@
 A coreset of m points stands for n training points. To count as much as they do, point i counts w_i
 times, and Σ_i w_i = n:
 
-    w_i = n / m                            where the numbers per class are not known, or no matter
-    w_i = n_c / m_c                        for a point of class c
-    w_i ∝ Σ_c p_ic n_c                     for a soft label p_i
+    w_i = n / m             for regression, for balanced classes, and where n_c is not known
+    w_i = n_c / m_c         for a point of class c
+    w_i ∝ Σ_c p_ic n_c      for a soft label p_i
 
 n_c are the training points of class c and m_c the coreset's. A soft label does not say for which
-class its point was made; there are equally many for each.
+class its point was made; equally many are made for each.
 """
 
 from collections.abc import Sequence
