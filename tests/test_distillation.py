@@ -621,6 +621,7 @@ def test_run_says_what_it_is_of(data, store, tmp_path):
     assert made.config["lr_images"] == 1.0
     digests = data.train_digest, data.test_digest, data.num_train
     assert (made.train_digest, made.test_digest, made.num_train) == digests
+    assert made.class_counts == data.train.targets.bincount().tolist()
 
 
 def test_store_may_be_opened_again(data, store):

@@ -36,6 +36,19 @@ def test_mean_variance_and_kl_equal_the_direct_ones(size, prior, precision):
     torch.testing.assert_close(posterior.kl(), kl_to_prior(direct, prior))
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_points_that_count_often_are_points_repeated(size):
+    features, targets, others = made(*SIZES[size])
+    times = torch.arange(len(features)) % 4
+    shares = times / 2  # of the precision 1
+    posterior = head_posterior(features, targets, 0.3, 1.0, shares)
+    repeated = (part.repeat_interleave(times, 0) for part in (features, targets))
+    direct = direct_posterior(*repeated, 0.3, 0.5)
+    for found, expected in zip(posterior.at(others), values_at(direct, others), strict=True):
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(posterior.kl(), kl_to_prior(direct, 0.3))
+
+
 def test_single_precision_is_enough_at_the_usual_settings():
     """Many alike features of one sign, as ReLU gives them, and little noise."""
     features, targets, others = made(200, 512, others=50)

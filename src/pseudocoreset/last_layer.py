@@ -112,6 +112,7 @@ def head_posterior(
     targets: Float[Tensor, "m k"],
     prior: float,
     precision: float,
+    shares: Float[Tensor, " m"] | None = None,
 ) -> HeadPosterior:
     """The posterior of the last layer given points; differentiable in features and targets.
 
@@ -120,12 +121,15 @@ def head_posterior(
         targets: what its outputs are to be there (Ŷ)
         prior: precision of the prior of the weights (ρ)
         precision: precision of the noise of the targets (β)
+        shares: what the precision of each point is multiplied by; default: 1
     """
-    phi = as_regressors(features)
+    phi, targets = as_regressors(features), targets.to(features)
+    if shares is not None:  # the same as rows of regressors and targets times the root
+        roots = shares.sqrt()[:, None].to(phi)
+        phi, targets = roots * phi, roots * targets
     shifted = phi @ phi.T + prior / precision * torch.eye(len(phi), device=phi.device).to(phi)
     factor, failed = torch.linalg.cholesky_ex(shifted)
     # A matrix that is singular in this precision gives NaN, which is seen where results are used.
     factor = torch.where(failed == 0, factor, torch.nan)
-    targets = targets.to(phi)
     solved = torch.cholesky_solve(targets, factor)
     return HeadPosterior(phi, targets, factor, solved, prior, precision)

@@ -178,6 +178,17 @@ class Likelihood(ABC):
             targets: as for `losses`
         """
 
+    def weighted(
+        self, targets: Shaped[Tensor, "n ..."], shares: Float[Tensor, " n"]
+    ) -> Shaped[Tensor, "n ..."]:
+        """Targets whose losses are those of `targets`, each times its share.
+
+        Args:
+            targets: as for `losses`
+            shares: what the loss of each point is multiplied by
+        """
+        raise NotImplementedError  # only classes have points that count differently
+
     @abstractmethod
     def nll_of_mixture(
         self, outputs: Float[Tensor, "s n k"], targets: Shaped[Tensor, "n ..."]
@@ -306,6 +317,14 @@ class Categorical(Likelihood):
     ) -> Float[Tensor, ""]:
         """Mean cross-entropy."""
         return F.cross_entropy(outputs, targets)
+
+    def weighted(
+        self, targets: Shaped[Tensor, "n ..."], shares: Float[Tensor, " n"]
+    ) -> Float[Tensor, "n k"]:
+        """Rows of probabilities times the shares: the loss is linear in the row."""
+        if not targets.is_floating_point():
+            targets = F.one_hot(targets, self.classes)
+        return shares[:, None] * targets
 
     def nll_of_mixture(
         self, outputs: Float[Tensor, "s n k"], targets: Shaped[Tensor, "n ..."]

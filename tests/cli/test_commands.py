@@ -18,7 +18,7 @@ import torch
 import yaml
 from PIL import Image
 
-from pseudocoreset import Pseudocoreset, load_data
+from pseudocoreset import Posterior, Pseudocoreset, load_data
 from pseudocoreset.cli import COMMANDS, main
 from pseudocoreset.engine.progress import SILENT
 from pseudocoreset.report import read_run
@@ -631,6 +631,32 @@ def test_export_writes_for_other_programs(folder, tmp_path):
         assert (tmp_path / name).exists()
     with np.load(tmp_path / "set.npz") as arrays:
         assert arrays["images"].shape == (20, 1, 8, 8)
+
+
+def test_classes_count_by_their_size_in_the_protocol_bayes(folder, tmp_path, capsys):
+    short = ["--epochs", "20", "--every", "10", "--chains", "1", "--device", "cpu"]
+    short += ["--protocol", "bayes"]
+    coreset = tmp_path / "coreset.safetensors"
+    shutil.copy(folder / "run" / coreset.name, coreset)
+    data, found = load_data("digits"), {}
+    for name, more in (("own", []), ("number", ["--weight", "5"])):
+        run("sample", coreset, "--out", tmp_path / name, *more, *short)
+        found[name] = Posterior.load(tmp_path / name).details["protocol"]
+    assert found["own"]["weight"] == len(data.train) / 20
+    assert found["own"]["class_weights"] == [n / 2 for n in data.class_counts]
+    assert found["number"]["weight"] == 5
+    assert "class_weights" not in found["number"]
+    capsys.readouterr()
+    compared = tmp_path / "compare.json"
+    run("compare", coreset, "full", "--data", "digits", "--json", compared, *short)
+    assert "warning" not in capsys.readouterr().err
+    a, b = (json.loads(compared.read_text())[side]["protocol"] for side in "ab")
+    assert a["class_weights"] == found["own"]["class_weights"]
+    assert (b["weight"], "class_weights" in b) == (1, False)
+    scores = tmp_path / "scores.json"
+    run("evaluate", coreset, "--data", "digits", "--seeds", "1", "--json", scores, *short)
+    protocol = json.loads(scores.read_text())["protocol"]
+    assert protocol["class_weights"] == found["own"]["class_weights"]
 
 
 def test_compare_says_how_far_apart_two_are(folder, tmp_path, capsys):

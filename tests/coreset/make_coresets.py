@@ -24,6 +24,7 @@ def make_provenance(**changes: Any) -> Provenance:
         "config": {"gamma": 0.1},
         "experts": ["def"],
         "num_train": 600,
+        "class_counts": [300, 200, 100],
         "train_digest": "t",
         "test_digest": "u",
     }
@@ -60,4 +61,5 @@ def make_coreset(
         values["class_names"] = ()
         values["likelihood"] = Gaussian(1, 0.5)
         values["target_scaling"] = Scaling((100.0,), (10.0,))
+        values["provenance"] = make_provenance(class_counts=[])
     return Pseudocoreset(**(values | changes))

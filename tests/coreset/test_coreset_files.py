@@ -91,13 +91,14 @@ def test_file_of_the_first_edition_is_read(tmp_path):
     tensors, metadata = content_of(tmp_path / "a.safetensors")
     for name in ("form", "n", "digests", "likelihood"):
         del metadata[name]
-    for name in ("train_digest", "test_digest", "num_train", "net_source"):
+    for name in ("train_digest", "test_digest", "num_train", "class_counts", "net_source"):
         del metadata["provenance"][name]
     write(tmp_path / "old.safetensors", tensors, metadata)
     loaded = Pseudocoreset.load(tmp_path / "old.safetensors")
     assert loaded == coreset
     made = loaded.provenance
     assert (made.train_digest, made.num_train, made.config) == ("", None, {"gamma": 0.1})
+    assert made.class_counts == []
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.values()), ids=lambda path: path.stem)
@@ -263,6 +264,32 @@ def test_damaged_metadata_are_refused(tmp_path, kind, name, value):
     make_coreset(kind).save(path)
     tensors, metadata = content_of(path)
     write(path, tensors, metadata | {name: value})
+    with pytest.raises(UserError):
+        Pseudocoreset.load(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("classes", {"class_counts": 600}),
+        ("classes", {"class_counts": [300, 300]}),
+        ("classes", {"class_counts": [300, 200, 101]}),
+        ("classes", {"class_counts": [700, -200, 100]}),
+        ("classes", {"class_counts": [300, 200, 100.0]}),
+        ("classes", {"class_counts": [599, 0, True]}),
+        ("classes", {"class_counts": [300, 200, [100]]}),
+        ("classes", {"num_train": None}),
+        ("regression", {"class_counts": [300, 200, 100]}),
+    ],
+)
+def test_class_counts_that_contradict_the_rest_are_refused(tmp_path, kind, changes):
+    path = tmp_path / "a.safetensors"
+    make_coreset(kind).save(path)
+    tensors, metadata = content_of(path)
+    write(path, tensors, metadata)
+    assert Pseudocoreset.load(path).provenance == make_coreset(kind).provenance
+    metadata["provenance"] |= changes
+    write(path, tensors, metadata)
     with pytest.raises(UserError):
         Pseudocoreset.load(path)
 

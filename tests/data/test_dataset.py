@@ -128,6 +128,8 @@ def test_holdout_is_balanced_and_no_longer_trained_on(digits):
     held = digits.hold_out(100, seed=3)
     assert torch.bincount(held.holdout.targets).tolist() == [10] * 10
     assert (len(held.train), held.num_train) == (1197, 1297)
+    assert held.class_counts == digits.class_counts == digits.train.targets.bincount().tolist()
+    assert held.train.class_counts(11) == [count - 10 for count in held.class_counts] + [0]
     both = torch.cat([held.train.inputs, held.holdout.inputs]).flatten(1).tolist()
     assert sorted(both) == sorted(digits.train.inputs.flatten(1).tolist())
     assert held.fingerprint == digits.hold_out(100, seed=3).fingerprint
@@ -138,6 +140,7 @@ def test_holdout_is_balanced_and_no_longer_trained_on(digits):
 def test_holdout_of_a_regression_is_any_number(diabetes):
     held = diabetes.hold_out(57, seed=3)
     assert (len(held.holdout), held.num_train) == (57, len(diabetes.train))
+    assert held.class_counts == []
     both = torch.cat([held.train.inputs, held.holdout.inputs]).tolist()
     assert sorted(both) == sorted(diabetes.train.inputs.tolist())
     assert not torch.equal(held.holdout.inputs, diabetes.hold_out(57, seed=4).holdout.inputs)

@@ -248,7 +248,7 @@ def test_other_points_held_out_than_when_it_was_made_are_refused(data):
 def of_the_first_edition(coreset, **changes):
     """As a file says it that has one fingerprint and no digests."""
     kept = coreset.provenance.as_json()
-    for name in ("train_digest", "test_digest", "num_train", "net_source"):
+    for name in ("train_digest", "test_digest", "num_train", "class_counts", "net_source"):
         del kept[name]
     return replace(coreset, provenance=Provenance.from_json(kept | changes))
 

@@ -14,8 +14,9 @@ from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.nets import Weights
 from pseudocoreset.posterior import named_sampler, sample_posteriors, sampler_class, sampler_name
 from pseudocoreset.posterior import sample as pc_sample
-from pseudocoreset.posterior.sample import chains_for, full_weight
+from pseudocoreset.posterior.sample import chains_for
 from pseudocoreset.posterior.sgld import SGLDRule
+from pseudocoreset.posterior.weight import PointWeights, full_weight
 from pseudocoreset.training import FixedPoints
 from small_world import NET, make_data, make_points, make_table
 
@@ -319,12 +320,12 @@ def test_weight_is_the_same_as_repeating_the_points():
 
 def test_coreset_counts_as_the_data_in_the_protocol_bayes():
     coreset = make_coreset(num_train=60)
-    assert full_weight(coreset) == 10.0
+    assert full_weight(coreset) == PointWeights(10.0)
     for protocol, weight in [("bayes", 10.0), ("tuned", 1.0), ("paper", 1.0)]:
         work = chains_for(coreset, protocol, 1, None)
-        assert (work.weight, work.sampler) == (weight, named_sampler(protocol))
-        assert chains_for(coreset, protocol, 1, 2.5).weight == 2.5
-    assert chains_for(coreset, SHORT, 1, None).weight == 1.0
+        assert (work.weight, work.sampler) == (PointWeights(weight), named_sampler(protocol))
+        assert chains_for(coreset, protocol, 1, 2.5).weight == PointWeights(2.5)
+    assert chains_for(coreset, SHORT, 1, None).weight == PointWeights(1.0)
 
 
 def test_weight_counts_the_points_that_are_seen():
@@ -332,14 +333,14 @@ def test_weight_counts_the_points_that_are_seen():
 
     mosaic = replace(make_coreset(), form=Mosaic(2))
     assert mosaic.num_seen == 24
-    assert full_weight(mosaic) == 60 / 24
+    assert full_weight(mosaic) == PointWeights(60 / 24)
 
 
 def test_coreset_that_does_not_know_its_data_needs_a_weight():
     unknown = make_coreset(num_train=None)
     assert refused(chains_for, unknown, "bayes", 1, None) == "weight"
-    assert chains_for(unknown, "bayes", 1, 7.0).weight == 7.0
-    assert chains_for(unknown, "tuned", 1, None).weight == 1.0
+    assert chains_for(unknown, "bayes", 1, 7.0).weight == PointWeights(7.0)
+    assert chains_for(unknown, "tuned", 1, None).weight == PointWeights(1.0)
 
 
 # Regression, and samplers of a person's own.

@@ -317,6 +317,8 @@ def test_protocol_sentence_tells_weight_and_own_options():
         "of the test split."
     )
     assert "counts" not in protocol_sentence({**protocol, "weight": 1.0})
+    by_class = protocol_sentence({**protocol, "class_weights": [20.0, 80.0]})
+    assert "each point counts 50.0 times on average, swaps 3." in by_class
 
 
 def test_read_run_takes_scores_of_its_own_coreset_only(tmp_path):

@@ -12,6 +12,7 @@ from pseudocoreset.cli import main
 from pseudocoreset.coreset import whole_data
 from pseudocoreset.evaluation.metrics import Predicted
 from pseudocoreset.posterior import named_sampler
+from pseudocoreset.posterior.weight import full_weight
 from pseudocoreset.reproduce import measure_cell
 from pseudocoreset.reproduce.cells import Cell, Scope
 from pseudocoreset.reproduce.fidelity import predictions
@@ -69,7 +70,7 @@ def test_figures_are_those_of_plain_loops(results, protocol):
             epochs = 40 if what is coreset else 10
             sampler = replace(usual, epochs=epochs, every=epochs // 10)
         else:  # 90 steps, the first third of which is not kept; the rest has 10 samples
-            first, weight = 5, 1.0 if what is not coreset else len(data.train) / 30
+            first, weight = 5, 1.0 if what is not coreset else full_weight(coreset)
             every = 6 // steps_an_epoch
             changed = {"temperature": 1.0, "prior": 100.0, "dsa": "off"}
             sampler = replace(usual, **changed, epochs=15 * every, every=every)
@@ -86,6 +87,8 @@ def test_figures_are_those_of_plain_loops(results, protocol):
         mutual_information(logs[0]), rel=1e-3
     )
     assert found["sampling"]["seen"] == 30
+    counts = None if protocol == "tuned" else [n / 3 for n in data.class_counts]
+    assert found["sampling"].get("class_weights") == counts
     assert found["reference_sampling"]["seed"] == 1
     assert found["sampling"]["convergence"]["draws"] == 10
 

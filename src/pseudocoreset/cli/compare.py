@@ -123,10 +123,10 @@ def _read(arguments: Arguments, name: str, data: Data) -> Comparable:
 
 
 def _warn_of_other_settings(a: Posterior, b: Posterior) -> None:
-    """Say in what the sampling of the two differs; weight and chains may."""
+    """Say in what the sampling of the two differs; weights and chains may."""
+    may = ("weight", "class_weights", "chains")
     settings = [
-        {k: v for k, v in each.details["protocol"].items() if k not in ("weight", "chains")}
-        for each in (a, b)
+        {k: v for k, v in each.details["protocol"].items() if k not in may} for each in (a, b)
     ]
     names = dict.fromkeys([*settings[0], *settings[1]])
     other = [

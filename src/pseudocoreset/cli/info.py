@@ -83,10 +83,10 @@ def _data(data: Data) -> str:
         "test points": f"{len(data.test):,}",
     }
     if data.task == "classification":
-        counts = data.train.targets.bincount(minlength=data.classes)
+        counts = data.train.class_counts(data.classes)
         more = ", …" if data.classes > 12 else ""
         rows["classes"] = f"{data.classes}: {', '.join(data.class_names[:12])}{more}"
-        rows["points per class"] = f"{int(counts.min()):,} to {int(counts.max()):,}"
+        rows["points per class"] = f"{min(counts):,} to {max(counts):,}"
     else:
         rows["targets"] = f"{data.outputs}, numbers"
     if data.columns:

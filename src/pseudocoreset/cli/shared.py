@@ -24,7 +24,7 @@ from pseudocoreset.gallery import SPEC, gallery_path
 from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Sampler, named_sampler, sampler_class
 from pseudocoreset.posterior.protocols import FULL_WEIGHT, PROTOCOLS
-from pseudocoreset.posterior.sample import full_weight
+from pseudocoreset.posterior.weight import WeightLike, full_weight
 from pseudocoreset.scale import Executor, executor_of
 
 NETS = (
@@ -99,7 +99,7 @@ class SamplingOptions(Options):
     weight: float | None = option(
         None,
         "how many times each point counts; default: 1, or n/m in the protocol bayes (n training "
-        "points, m points that networks see)",
+        "points, m points that networks see; those of its class if classes are unbalanced)",
         above=0,
     )
 
@@ -228,7 +228,7 @@ def sampler_of(arguments: Arguments) -> Sampler:
     return named_sampler(options.protocol, arguments.pick(kind))
 
 
-def weight_of(arguments: Arguments, coreset: Pseudocoreset) -> float:
+def weight_of(arguments: Arguments, coreset: Pseudocoreset) -> WeightLike:
     """How often each point counts."""
     options = arguments.pick(SamplingOptions)
     if options.weight is not None:

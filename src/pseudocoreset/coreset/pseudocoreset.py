@@ -50,6 +50,8 @@ class Provenance:
     test_digest: str = ""
     num_train: int | None = None
     """Training points that the coreset stands for (n)."""
+    class_counts: list[int] = field(default_factory=list)
+    """Those of each class (n_c); empty for regression and in older files."""
     net_source: str | None = None
     """Digest of the source of a person's own network."""
     made: dict[str, Any] = field(default_factory=dict)
@@ -70,13 +72,17 @@ class Provenance:
         kinds: dict[str, tuple[type, ...]] = dict.fromkeys(texts, (str,))
         kinds |= {"holdout": (int,), "seed": (int,), "num_train": (int, NoneType)}
         kinds |= {"config": (dict,), "experts": (list,), "versions": (dict,), "made": (dict,)}
-        kinds |= {"net_source": (str, NoneType)}
+        kinds |= {"net_source": (str, NoneType), "class_counts": (list,)}
         if not isinstance(content, dict):
             raise TypeError("its provenance is damaged")
         listed = [*content.get("experts", ()), *content.get("versions", {}).values()]
         good = all(type(value) in kinds.get(name, ()) for name, value in content.items())
         if not good or not all(isinstance(text, str) for text in listed):
             raise TypeError("its provenance is damaged")
+        counts = content.get("class_counts", ())
+        good = all(type(count) is int and count >= 0 for count in counts)
+        if not good or (counts and sum(counts) != content.get("num_train")):
+            raise TypeError("its numbers of training points are damaged")
         return Provenance(**content)
 
 
@@ -371,6 +377,7 @@ def whole_data(data: Data, net: NetLike, likelihood: Likelihood | None = None) -
         train_digest=data.train_digest,
         test_digest=data.test_digest,
         num_train=len(data.train),
+        class_counts=data.train.class_counts(data.classes),
         net_source=network.source_digest,
     )
     targets = data.train.targets
@@ -442,7 +449,8 @@ def _check_targets(coreset: Pseudocoreset) -> None:
     else:
         good = good and targets.dtype == torch.int64 and tuple(targets.shape) == (len(coreset),)
         good = good and bool(((targets >= 0) & (targets < classes)).all())
-    units = coreset.target_scaling
+    counts, units = coreset.provenance.class_counts, coreset.target_scaling
+    good = good and len(counts) in (0, classes)
     if units is not None:
         good = good and not classes and len(units.mean) == coreset.outputs
     if not good:

@@ -162,6 +162,14 @@ class Split:
         """The points at these positions."""
         return Split(self.inputs[index], self.targets[index])
 
+    def class_counts(self, classes: int) -> list[int]:
+        """The number of points of each class; none for regression.
+
+        Args:
+            classes: the number of classes; 0 for regression
+        """
+        return self.targets.bincount(minlength=classes).tolist() if classes else []
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Data:
@@ -256,6 +264,15 @@ class Data:
     def num_train(self) -> int:
         """The number of training points, those that are held out included."""
         return len(self.train) + (0 if self.holdout is None else len(self.holdout))
+
+    @property
+    def class_counts(self) -> list[int]:
+        """The same of each class; none for regression."""
+        counts = self.train.class_counts(self.classes)
+        if self.holdout is None:
+            return counts
+        held = self.holdout.class_counts(self.classes)
+        return [sum(pair) for pair in zip(counts, held, strict=True)]
 
     @cached_property
     def fingerprint(self) -> str:

@@ -84,6 +84,7 @@ def run(
         train_digest=data.train_digest,
         test_digest=data.test_digest,
         num_train=data.num_train,
+        class_counts=data.class_counts,
         net_source=networks[0].source_digest,
     )
     if job.options.label_start == "experts":

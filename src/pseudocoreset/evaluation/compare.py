@@ -20,6 +20,7 @@ from pseudocoreset.likelihoods import Categorical
 from pseudocoreset.nets import NetLike
 from pseudocoreset.posterior import Posterior, Sampler
 from pseudocoreset.posterior.sample import CHAINS, chains_for, sample_posteriors
+from pseudocoreset.posterior.weight import WeightLike
 
 FULL = "full"
 """All training points, in the place of a coreset."""
@@ -74,7 +75,7 @@ def compare(
     sampler: Sampler | str = "tuned",
     *,
     chains: int = CHAINS,
-    weight: float | None = None,
+    weight: WeightLike | None = None,
     net: NetLike | None = None,
     seed: int = 0,
     split: str = "test",

@@ -43,6 +43,7 @@ from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.nets import NetLike
 from pseudocoreset.posterior import Posterior, Sampler, sample_posteriors
 from pseudocoreset.posterior.sample import chains_for
+from pseudocoreset.posterior.weight import WeightLike
 from pseudocoreset.predictor import TEST_BATCH, Predictor
 from pseudocoreset.scale import Executor
 
@@ -154,7 +155,7 @@ def evaluate(
     seeds: int = 5,
     first_seed: int = 0,
     chains: int = 1,
-    weight: float | None = None,
+    weight: WeightLike | None = None,
     split: str = "test",
     predictive_temperature: float | None = None,
     other_data: bool = False,

@@ -36,6 +36,7 @@ from pseudocoreset.plan.measure import (
 )
 from pseudocoreset.plan.record import Plan
 from pseudocoreset.posterior import Sampler, sampler_name
+from pseudocoreset.posterior.weight import WeightLike
 from pseudocoreset.predictor import TEST_BATCH
 
 BUDGET_S = 5.0
@@ -246,7 +247,7 @@ def plan_evaluate(
     *,
     seeds: int,
     chains: int = 1,
-    weight: float = 1.0,
+    weight: WeightLike = 1.0,
     split: str = "test",
     device: DeviceLike = "auto",
 ) -> Plan:

@@ -13,6 +13,7 @@ from pseudocoreset.engine.streams import SideStream
 from pseudocoreset.nets import Net, Weights
 from pseudocoreset.posterior.sampler import Sampler
 from pseudocoreset.posterior.sghmc import SGHMCRule
+from pseudocoreset.posterior.weight import PointWeights
 from pseudocoreset.training import FixedPoints, Training
 
 
@@ -22,7 +23,7 @@ class Chains:
 
     sampler: Sampler
     chains: int
-    weight: float
+    weight: PointWeights
 
     @property
     def keeps(self) -> int:
@@ -53,14 +54,17 @@ class Lane:
         self._points = points
         self._rng = Rng(device, 0)
         self._side = SideStream(device)
-        self._rule = sampler.rule(points, work.weight)
+        self._rule = sampler.rule(points, work.weight.mean)
         # Batches of one size, which a captured step needs: 500 points are 2 × 250, not 256 + 244.
         self._steps_an_epoch = ceil(points / sampler.batch)
         augmentation = Augmentation.parse(coreset.dsa, True) if sampler.dsa == "on" else None
+        targets, shares = coreset.seen_targets, work.weight.shares(coreset)
+        if shares is not None:
+            targets = coreset.likelihood.weighted(targets, shares)
         self._training = Training(
             net,
             self._rule,
-            FixedPoints(coreset.seen_inputs, coreset.seen_targets),
+            FixedPoints(coreset.seen_inputs, targets),
             augmentation or Augmentation(()),
             coreset.likelihood,
             self._rng.device,

@@ -11,6 +11,7 @@ from pseudocoreset.errors import UserError
 from pseudocoreset.last_layer import HEAD_PRECISION, HEAD_PRIOR, head_posterior
 from pseudocoreset.nets import Net, Weights
 from pseudocoreset.posterior.ensemble import Ensemble
+from pseudocoreset.posterior.weight import PointWeights
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class LastLayer(Ensemble):
         net: Net,
         weights: Weights,
         coreset: Pseudocoreset,
-        weight: float,
+        weight: PointWeights,
         generator: torch.Generator,
     ) -> list[Weights]:
         """The network with last layers drawn from their posterior."""
@@ -58,14 +59,15 @@ class LastLayer(Ensemble):
             net.features(weights, coreset.seen_inputs),
             coreset.likelihood.regression_targets(coreset.seen_targets),
             self.head_prior,
-            weight * self.head_precision,
+            weight.mean * self.head_precision,
+            weight.shares(coreset),
         )
         drawn = posterior.draw(self.heads, generator)
         if not bool(drawn.weight.isfinite().all()):
             raise UserError(
                 "the last layer's posterior can't be solved in single precision: raise "
                 f"`head_prior` ({self.head_prior:g}), or lower `head_precision` "
-                f"({self.head_precision:g}) or `weight` ({weight:g}).",
+                f"({self.head_precision:g}) or `weight` ({weight.mean:g}).",
                 "head_prior",
             )
         return [net.with_head(weights, *head) for head in zip(*drawn, strict=True)]

@@ -30,7 +30,7 @@ epochs 1, 101, …, 1001, so that a network which is hardly trained is one of el
 posterior at temperature 1 with the prior N(0, 1), in which the coreset counts as much as the
 data."""
 FULL_WEIGHT = ("bayes",)
-"""The protocols in which each point counts n/m times."""
+"""The protocols in which the coreset counts as much as the data (`full_weight`)."""
 
 
 def sampler_class(

@@ -17,6 +17,7 @@ from pseudocoreset.posterior.lane import Chains, Lane
 from pseudocoreset.posterior.posterior import Posterior
 from pseudocoreset.posterior.protocols import FULL_WEIGHT, PROTOCOLS, named_sampler, sampler_name
 from pseudocoreset.posterior.sampler import Sampler
+from pseudocoreset.posterior.weight import PointWeights, WeightLike, full_weight
 from pseudocoreset.scale import Executor, SerialExecutor
 from pseudocoreset.scale import Task as Work
 
@@ -40,7 +41,7 @@ class _Chain:
 
 
 def chains_for(
-    coreset: Pseudocoreset, sampler: Sampler | str, chains: int, weight: float | None
+    coreset: Pseudocoreset, sampler: Sampler | str, chains: int, weight: WeightLike | None
 ) -> Chains:
     """What `sample` is to do, checked.
 
@@ -48,7 +49,8 @@ def chains_for(
         coreset: the coreset
         sampler: a sampler, or the name of a protocol
         chains: chains of a posterior
-        weight: how often each point counts; default: n/m in the protocol `bayes`, 1 elsewhere
+        weight: how often each point counts; default: n/m in the protocol `bayes`, or n_c/m_c for a
+            point of class c if classes differ in it; 1 elsewhere
     """
     require_type(coreset, Pseudocoreset, "coreset", "a coreset, such as distill gives")
     advice = f"a sampler, such as SGHMC(), or one of the protocols {', '.join(PROTOCOLS)}"
@@ -61,20 +63,10 @@ def chains_for(
     complete = named_sampler(sampler) if isinstance(sampler, str) else sampler.resolved({})
     if weight is None:
         weight = full_weight(coreset) if full else 1.0
-    if not 0 < weight < float("inf"):
-        raise UserError(f"`weight` is {weight}: give a number above 0.", "weight")
-    return Chains(complete, chains, weight)
-
-
-def full_weight(coreset: Pseudocoreset) -> float:
-    """n/m: with it, the coreset counts as much as the data it was made of."""
-    if coreset.provenance.num_train is None:
-        raise UserError(
-            "the coreset does not store the number of training points: give `weight`, this "
-            "number divided by the number of points that networks see.",
-            "weight",
-        )
-    return coreset.provenance.num_train / coreset.num_seen
+    points = weight if isinstance(weight, PointWeights) else PointWeights(weight)
+    if not 0 < points.mean < float("inf"):
+        raise UserError(f"`weight` is {points.mean}: give a number above 0.", "weight")
+    return Chains(complete, chains, points)
 
 
 def sample(
@@ -82,7 +74,7 @@ def sample(
     sampler: Sampler | str = "tuned",
     *,
     chains: int = CHAINS,
-    weight: float | None = None,
+    weight: WeightLike | None = None,
     net: NetLike | None = None,
     seed: int = 0,
     device: DeviceLike = "auto",
@@ -95,7 +87,8 @@ def sample(
         coreset: the coreset
         sampler: a sampler such as `pc.SGHMC()`, or a protocol: `tuned`, `paper` or `bayes`
         chains: chains from different starts; their samples are pooled
-        weight: how often each point counts; default: n/m in the protocol `bayes`, 1 elsewhere
+        weight: how often each point counts; default: n/m in the protocol `bayes`, or n_c/m_c for a
+            point of class c if classes differ in it; 1 elsewhere
         net: the network; default: the one that the coreset was made with
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
@@ -282,10 +275,10 @@ def _pooled(
                 "sampler": sampler_name(work.sampler),
                 **work.sampler.as_dict(),
                 "chains": work.chains,
-                "weight": work.weight,
+                **work.weight.as_json(),
             },
             "temperature": scaled.temperature_for(coreset.num_seen),
-            "decay": scaled.decay(work.weight * coreset.num_seen),
+            "decay": scaled.decay(work.weight.mean * coreset.num_seen),
             "seed": seed,
             "coreset": coreset.fingerprint,
             "versions": versions(),

@@ -2,7 +2,9 @@
 
 The potential is Ũ(θ) = mean loss + λ/2 ‖θ‖²: the −log posterior U divided by the number of points
 that it counts. Each of the m points counts `weight` times, so U is divided by weight·m, and λ is
-τ / (weight·m) for a Gaussian prior N(0, 1/τ). A posterior at temperature T is exp(−U/T).
+τ / (weight·m) for a Gaussian prior N(0, 1/τ). A posterior at temperature T is exp(−U/T). Where
+points count differently (weight.py), `weight` is their mean, and the loss of each is multiplied by
+its weight over the mean; rules need not know.
 """
 
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pseudocoreset.engine.loop import State
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
 from pseudocoreset.nets import Net, Weights
+from pseudocoreset.posterior.weight import PointWeights
 from pseudocoreset.training import Rule
 
 PRIOR_PRECISION = 0.3
@@ -76,7 +79,7 @@ class Sampler(Options):
 
         Args:
             points: points that networks see (m)
-            weight: how often each counts
+            weight: how often each counts on average
         """
         raise NotImplementedError
 
@@ -102,7 +105,7 @@ class Sampler(Options):
         net: Net,  # noqa: ARG002
         weights: Weights,
         coreset: Pseudocoreset,  # noqa: ARG002
-        weight: float,  # noqa: ARG002
+        weight: PointWeights,  # noqa: ARG002
         generator: torch.Generator,  # noqa: ARG002
     ) -> list[Weights]:
         """The samples that kept weights give: themselves.
@@ -111,7 +114,7 @@ class Sampler(Options):
             net: the network
             weights: where a chain was
             coreset: the coreset, on their device
-            weight: how often each point counts
+            weight: how often the points count
             generator: where random numbers come from
         """
         return [weights]

@@ -148,10 +148,12 @@ def protocol_sentence(protocol: dict[str, Any], points: str = "images") -> str:
         unused = (key == "friction" and sampler == "sgld") or (
             key == "every" and sampler in ("map", "last-layer")
         )
-        unused = unused or (key == "weight" and protocol.get(key) == 1)
+        by_class = key == "weight" and "class_weights" in protocol
+        unused = unused or (key == "weight" and protocol.get(key) == 1 and not by_class)
         unused = unused or (key == "first" and not protocol.get(key))
         if key in protocol and not unused:
-            parts.append(words.format(printable(protocol[key])))
+            mean = " on average" if by_class else ""
+            parts.append(words.format(printable(protocol[key])) + mean)
     for key, value in protocol.items():
         if key not in IN_WORDS and key not in ELSEWHERE and isinstance(value, str | int | float):
             parts.append(f"{printable(key)} {printable(value)}")

@@ -122,5 +122,5 @@ def _number_held_out(data: Data, stores: Sequence[ExpertStore]) -> int:
     most = min(MOST_HELD_OUT, len(data.train) // SHARE_HELD_OUT)
     if data.task == "regression":
         return most
-    smallest = int(data.train.targets.bincount(minlength=data.classes).min())
+    smallest = min(data.train.class_counts(data.classes))
     return min(most // data.classes, smallest // 2) * data.classes

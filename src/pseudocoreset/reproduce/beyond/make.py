@@ -143,6 +143,7 @@ def _compressed(kind: Kind, ipc: int, work: Work, experts: ExpertStore, seed: in
         train_digest=data.train_digest,
         test_digest=data.test_digest,
         num_train=data.num_train,
+        class_counts=data.class_counts,
         net_source=net.source_digest,
     )
     coreset = Pseudocoreset(

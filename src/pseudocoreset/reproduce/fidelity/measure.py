@@ -91,7 +91,7 @@ def _lacking(cell: Cell, work: Work, out: Path) -> str:
     if cell.ipc is None:
         return ""
     if cell.method == "random":
-        most = int(work.data.train.targets.bincount(minlength=work.data.classes).min())
+        most = min(work.data.train.class_counts(work.data.classes))
         return f"a class has {most} images" if cell.ipc > most else ""
     shipped = shipped_path(out, work.scope, cell.method, cell.ipc)
     return "" if shipped.exists() else f"there is no {shipped}"

@@ -18,6 +18,7 @@ from pseudocoreset.evaluation.convergence import convergence
 from pseudocoreset.evaluation.metrics import Predicted, Scores
 from pseudocoreset.evaluation.points import points_to_score
 from pseudocoreset.posterior import Posterior, Sampler, named_sampler, sample
+from pseudocoreset.posterior.weight import PointWeights, weights_for
 from pseudocoreset.reproduce.cells import TUNED
 from pseudocoreset.reproduce.measure_cell import Work
 
@@ -97,11 +98,15 @@ def kept_predictions(
         protocol: of the cell
     """
     chains, (sampler, dropped) = work.options.chains, sampler_for(coreset.num_seen, protocol)
+    train = work.data.train
+    weight = PointWeights(1.0)
+    if protocol != TUNED:
+        weight = weights_for(coreset, len(train), train.class_counts(work.data.classes))
     asked = {
         "coreset": coreset.fingerprint,
         "data": work.data.fingerprint,
         "sampler": sampler.as_dict(),
-        "weight": 1.0 if protocol == TUNED else len(work.data.train) / coreset.num_seen,
+        **weight.as_json(),
         "dropped": dropped,
     }
     points = points_to_score(coreset, work.data, work.scope.split)
@@ -109,7 +114,7 @@ def kept_predictions(
     path = work.folder / "fidelity" / f"{name}{by}-{chains}-chains-seed{seed}.safetensors"
     with lock_file(path.with_suffix(".lock")) as lock, locked(lock, 0, wait=True):
         if not path.exists():
-            _sample(path, coreset, sampler, asked, seed, points, work)
+            _sample(path, coreset, sampler, weight, asked, seed, points, work)
         return _read(path, asked, chains, points.targets)
 
 
@@ -117,6 +122,7 @@ def _sample(
     path: Path,
     coreset: Pseudocoreset,
     sampler: Sampler,
+    weight: PointWeights,
     asked: dict[str, Any],
     seed: int,
     points: Split,
@@ -127,7 +133,7 @@ def _sample(
         coreset,
         sampler,
         chains=work.options.chains,
-        weight=asked["weight"],
+        weight=weight,
         seed=seed,
         device=work.device,
         executor=work.executor,
@@ -176,7 +182,7 @@ def without_first(posterior: Posterior, number: int) -> Posterior:
 def _read(path: Path, asked: dict[str, Any], chains: int, labels: Any) -> Kept:
     with open_tensors(path, KIND) as (tensors, metadata):
         details = metadata["details"]
-        if {name: details[name] for name in asked} != asked:
+        if {name: details[name] for name in asked if name in details} != asked:
             raise UserError(
                 f"{path} was made with other points or another sampler: delete it, or give "
                 "another `work`.",
