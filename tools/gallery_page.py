@@ -10,20 +10,13 @@ import torch
 
 from pseudocoreset import Categorical, Pixels, Pseudocoreset
 from pseudocoreset.gallery import DATA, Entry, commands, entries, sizes
+from pseudocoreset.reproduce.cells import DATA_TITLES
 from pseudocoreset.reproduce.pictures import CORESET, shown_by, store_picture
 from pseudocoreset.reproduce.text_table import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLES = {
-    "digits": "Digits",
-    "mnist": "MNIST",
-    "fashion-mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "tiny-imagenet": "Tiny-ImageNet",
-}
 MANY_CLASSES, DRAWN_CLASSES = 100, 60
 """Of more classes than these, only the first are drawn, one image each."""
 HEADER = ("coreset", "stored (seen)", "file", "one chain", "pooled", "chains")
@@ -102,15 +95,15 @@ def gallery_page(results: Path, page: Path) -> str:
 
 
 def _section(name: str, results: Path, page: Path) -> Iterator[str]:
-    yield f"## {TITLES[name]}\n\n"
+    yield f"## {DATA_TITLES[name]}\n\n"
     found = [entry for entry in entries() if entry.data == name]
     for entry in found:
         recipe = "" if entry.recipe == "best" or _alone(entry) else f', recipe="{entry.recipe}"'
         coreset = Pseudocoreset.load(entry.path)
-        yield f"### {TITLES[name]}, {entry.ipc} per class, `{entry.recipe}`\n\n"
+        yield f"### {DATA_TITLES[name]}, {entry.ipc} per class, `{entry.recipe}`\n\n"
         yield f'```python\ncoreset = pc.load("{name}", ipc={entry.ipc}{recipe})\n```\n\n'
         yield f"{_facts(entry, coreset)}\n\n"
-        words = f"{TITLES[name]}, {entry.ipc} per class, recipe {entry.recipe}"
+        words = f"{DATA_TITLES[name]}, {entry.ipc} per class, recipe {entry.recipe}"
         if len(coreset.class_names) > MANY_CLASSES:
             words += f", the first {DRAWN_CLASSES} classes"
         yield f"![{words}]({relpath(picture_of(entry, results), page.parent)})\n\n"
@@ -146,7 +139,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     spread = f"{100 * chain['accuracy']:.1f} ± {100 * chain['accuracy_std']:.1f}"
     seen = "" if coreset.form.seen == 1 else f" ({coreset.num_seen:,})"
     return (
-        f"{TITLES[entry.data]}, {entry.ipc} per class, `{entry.recipe}`",
+        f"{DATA_TITLES[entry.data]}, {entry.ipc} per class, `{entry.recipe}`",
         f"{len(coreset):,}{seen}",
         f"{entry.path.stat().st_size / 1000:,.0f} kB",
         f"{spread} / {chain['nll']:.2f}",

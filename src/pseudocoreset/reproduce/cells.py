@@ -13,6 +13,15 @@ from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.beyond.kinds import kinds
 
 SIZES = (1, 10, 50)
+DATA_TITLES = {
+    "digits": "Digits",
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny-imagenet": "Tiny-ImageNet",
+}
+"""The names of data sets in pages; others are shown as they are."""
 FULL = "full"
 """The posterior of all training images, in the place of a method."""
 TITLES = {

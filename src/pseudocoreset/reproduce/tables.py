@@ -1,4 +1,4 @@
-"""The paper's tables out of measured cells, the paper's figures beside ours."""
+"""The paper's tables with our measured figures and the paper's."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,17 +23,18 @@ from pseudocoreset.reproduce.text_table import TextTable
 
 UNKNOWN = "–"
 MADE_WITH = "made with"
+IPC = "images per class"
 HEADER = (
-    "ipc",
+    IPC,
     "method",
     "recipe",
     "accuracy %",
-    "paper",
-    "difference",
+    "paper, accuracy %",
+    "accuracy compared",
     "NLL",
     "NLL of Kim et al.",
-    "paper",
-    "difference",
+    "paper, NLL",
+    "NLL compared",
     "ECE",
     "Brier",
     MADE_WITH,
@@ -186,7 +187,7 @@ def in_order(means: Mapping[str, float]) -> bool:
 
 def dsa_table(without: Found, with_dsa: Found, scope: Scope) -> TextTable:
     """Accuracy without augmentation, and with it from Table 1's cells."""
-    header = ("method", "recipe", *(f"ipc {ipc}" for ipc in SIZES))
+    header = ("method", "recipe", *(f"{ipc} per class" for ipc in SIZES))
     groups = []
     for table, found, name in (("dsa", without, "no DSA"), ("table1", with_dsa, "DSA")):
         cells = rows_of(table, found, scope)

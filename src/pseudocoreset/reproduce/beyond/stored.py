@@ -11,6 +11,7 @@ from pseudocoreset.engine.parse import Shape, check_shape, read_json
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.report.run_report import finite
+from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import BEYOND, Cell, Scope, beyond_cells
 from pseudocoreset.reproduce.paper import Figure
 
@@ -134,6 +135,14 @@ def _check(content: Any, cell: Cell) -> None:
             check_shape(found, SCORED)
             for name in OPTIONAL.keys() & found.keys():
                 check_shape(found[name], OPTIONAL[name], name)
+
+
+def beyond_scopes(out: Path) -> list[Scope]:
+    """The data sets that have cells scored on test images, CIFAR-10 first."""
+    own = Scope(paper.DATA)
+    labels = [folder.name for folder in (out / BEYOND).glob("*/")]
+    others = {s for s in map(Scope.labelled, labels) if not s.holdout} - {own}
+    return [own, *sorted(others, key=lambda scope: scope.label)]
 
 
 def found_cells(out: Path, scope: Scope) -> dict[Cell, BeyondCell]:
