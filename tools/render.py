@@ -24,8 +24,8 @@ from pseudocoreset.reproduce.beyond.published import PUBLISHED
 from pseudocoreset.reproduce.beyond.stored import beyond_scopes
 from pseudocoreset.reproduce.cells import SIZES, Scope
 from pseudocoreset.reproduce.covariance.measure import covariance_table
-from pseudocoreset.reproduce.exact.show import draw_exact, exact_table, parts_table
-from pseudocoreset.reproduce.fidelity.show import fidelity_text
+from pseudocoreset.reproduce.exact.show import draw_exact, exact_page, parts_table
+from pseudocoreset.reproduce.fidelity.show import fidelity_page
 from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
 from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
@@ -67,10 +67,10 @@ def rendered(root: Path) -> dict[Path, str]:
     """All texts that follow from the results of a repository, by their path."""
     results, page = root / "results", root / "docs" / "results.md"
     blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
-    blocks["exact"] = exact_table(results).markdown()
+    blocks["exact"] = exact_page(results)
     blocks["exact-parts"] = parts_table(results).markdown()
     blocks["covariance"] = covariance_table(results).markdown()
-    blocks["fidelity"] = fidelity_text(results)
+    blocks["fidelity"] = fidelity_page(results)
     blocks["regression"] = regression_table(results).markdown()
     blocks |= {**scaling_tables(results), **tune_tables(results), **example_blocks(root)}
     beyond = root / "docs" / "beyond.md"
