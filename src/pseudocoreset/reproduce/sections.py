@@ -55,7 +55,7 @@ NET_TITLES = {
 NORM_TITLES = {**NET_TITLES, CONVNET: "instance norm"}
 PAPERS = "with the paper's protocol"
 POOLED = "chains pooled"
-DETAILS = ("ECE", "Brier", POOLED, MADE_WITH)
+DETAILS = ("NLL of Kim et al.", "ECE", "Brier", POOLED, MADE_WITH)
 """The columns that are folded away below a table that has the last of them."""
 
 
