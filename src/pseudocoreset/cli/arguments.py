@@ -1,4 +1,4 @@
-"""Flags made from the fields of options, with values from a YAML file beneath them."""
+"""Make flags from the fields of options, and read values from flags and YAML files."""
 
 import argparse
 import re
@@ -25,7 +25,7 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a person gave: on the command line, or in a configuration file beneath it."""
+    """The options given on the command line or in a configuration file."""
 
     values: dict[str, Any]
     from_file: dict[str, Path]
@@ -265,7 +265,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if "data_fingerprint" in content:
         nets = content.get("nets")
         content = {k: v for k, v in content.items() if k not in RUN_FACTS}
-        if "learn_labels" in content:  # of the first edition
+        if "learn_labels" in content:  # of version 0.1
             content["labels"] = "learned" if content.pop("learn_labels") is True else "hard"
         if nets is not None:
             content["net"] = nets

@@ -1,4 +1,4 @@
-"""`compare`: how far the predictions of two posteriors are apart."""
+"""`compare`: compare the predictions of two posteriors."""
 
 import warnings
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional(
         "a",
         "a posterior, a coreset (also gallery:NAME-IPC), the folder of a run, or full for all "

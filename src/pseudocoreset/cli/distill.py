@@ -51,13 +51,13 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options."""
+    """Define the options of the command."""
     parser.add(_Options)
     add_shared(parser, words)
 
 
 def add_shared(parser: Parser, words: list[str]) -> None:
-    """What `plan distill` takes too."""
+    """Options that `plan distill` has too."""
     parser.add(DataOptions)
     parser.add(MethodOptions)
     parser.add(NetOptions)

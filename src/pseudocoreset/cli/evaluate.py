@@ -71,7 +71,7 @@ class EvaluateOptions(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional(
         "coreset",
         "a coreset, a posterior, the folder of a run, or one that came with the package "
@@ -84,7 +84,7 @@ def configure(parser: Parser, words: list[str]) -> None:
 
 
 def add_shared(parser: Parser, words: list[str]) -> None:
-    """What `plan evaluate` takes too."""
+    """Options that `plan evaluate` has too."""
     parser.add(DataOptions)
     parser.add(EvaluateOptions)
     parser.add(NetOptions, default="the coreset's own")
@@ -173,7 +173,7 @@ def _scored_posterior(
 
 
 def _scored_coreset(arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]) -> _Found:
-    """Scores on each network, and those of random points where they are asked for."""
+    """Scores on each network, and those of random points if requested."""
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
     nets: list[str | None] = [*nets_of(arguments, data)] or [None]
     for net in nets:  # refuse any before the work on the first

@@ -30,7 +30,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("what", "a path, gallery:NAME-IPC, or a data spec such as cifar10:DIR")
     parser.add(_Options)
     add_common(parser)

@@ -1,4 +1,4 @@
-"""`plan`: what experts, distill, evaluate or tune with the same options would take."""
+"""`plan`: estimate the cost of experts, distill, evaluate or tune."""
 
 import re
 import sys
@@ -69,7 +69,7 @@ class _RunOptions(_OutOptions):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options: those of the command that is planned."""
+    """Define the options of the command: those of the command that is planned."""
     if not words or words[0] in ("-h", "--help"):
         parser.positional("command", f"one of {', '.join(PLANNED)}; then its options")
         return

@@ -1,4 +1,4 @@
-"""`predict`: predictions and uncertainty for one's own images or rows."""
+"""`predict`: predictions and uncertainty for your own images or rows."""
 
 import csv
 import warnings
@@ -30,7 +30,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("posterior", "file written by `pseudocoreset sample`")
     parser.positional("inputs", "image files, folders, or .npz with `images`; a CSV file", "+")
     parser.add(NetOptions, default="the posterior's own")
@@ -40,7 +40,7 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
 
 
 def run(arguments: Arguments) -> None:
-    """Predict a person's own inputs."""
+    """Predict a user's own inputs."""
     own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
     json, paths = arguments.pick(JsonOptions).json, arguments.texts("inputs")
     for path in (json, own.csv):

@@ -1,4 +1,4 @@
-"""`quickstart`: the whole job on embedded data, beside random coresets and all the data."""
+"""`quickstart`: the whole job on included data, compared with random points and all points."""
 
 import json
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.add(_Options)
     add_common(parser)
 

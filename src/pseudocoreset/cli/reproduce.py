@@ -50,7 +50,7 @@ from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.scale import Executor
 
 TABLE2_DATA = "cifar100"
-"""What Table 2 is listed and shown of where no data are given."""
+"""What Table 2 is listed and shown of if no data are given."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("names", f"{', '.join(NAMES)}; default: {', '.join(OF_PAPER)}", "*")
     parser.add(_Options)
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])

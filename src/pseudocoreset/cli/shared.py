@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they name."""
+"""Options of several commands."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -242,7 +242,7 @@ def stores_and_nets(
     """The experts, with their own networks; or the networks alone."""
     nets = nets_of(arguments, data)
     trust = arguments.flag("trust_code")
-    for net in nets:  # named by the person: what a store names may be that
+    for net in nets:  # the user named it, so a store may name it too
         make_net(net, **data.shape)
     stores = [ExpertStore.open(path, trust_code=trust) for path in paths]
     return (_match(stores, nets, data), []) if stores and nets else (stores, nets)

@@ -1,4 +1,4 @@
-"""The options of `evaluate` for corrupted images and other data, and what is printed of them."""
+"""The options of `evaluate` for corrupted images and other data, and their output."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def shifts_of(arguments: Arguments) -> dict[str, Any]:
     """What was asked for, as `evaluate` takes it.
 
     Args:
-        arguments: what a person gave
+        arguments: what a user gave
     """
     options = arguments.pick(ShiftOptions)
     for name in ("severity", "corruptions_dir"):

@@ -1,6 +1,7 @@
-"""A coreset to be looked at: images class by class, with pixels as crisp as they are; or a table.
+"""Pictures of a coreset: images by class, or a heat map of a table.
 
-Points are shown as networks see them. It imports matplotlib, so import it where it is needed.
+Points are shown as networks see them. This module imports matplotlib, so import it only where it
+is needed.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""What measuring needs: seconds by step, the peak of memory, and experts that need no training."""
+"""Measure seconds per step and peak memory, with untrained experts."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ class Stopwatch:
     """Whoever listens to long work and notes the time of each of its steps.
 
     After `least` steps beyond the first, and `seconds` of them, it stops the work with `Enough`;
-    on a CPU, where nothing is compiled, after a first one that took longer than `SLOW_S`.
+    on a CPU, if nothing is compiled, after a first one that took longer than `SLOW_S`.
     A step is done when the device is; not so without `wait`, for work side by side, which would
     then no longer be.
     """

@@ -1,4 +1,4 @@
-"""What a command would take, as `plan` tells it."""
+"""The result of `plan`."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any

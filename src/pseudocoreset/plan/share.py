@@ -1,4 +1,4 @@
-"""The share of a GPU that tasks on a cluster declare, from what `plan` measures there."""
+"""The share of a GPU that tasks on a cluster reserve, estimated by `plan`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -23,13 +23,13 @@ HEIGHT = 3.2
 SIDES = {"loss_x": "data's posterior", "loss_u": "coreset's posterior"}
 MOST_LINES = 8
 LARGEST = 1e15
-"""Numbers from here on are damage, and no axes can show them beside others."""
+"""Larger numbers come from damaged files and are not drawn."""
 SMOOTHED_FROM = 100
 """Updates from which on a running mean is drawn over the noise."""
 
 
 def loss_curves(run: RunReport) -> Figure | None:
-    """The method's losses over the updates, and below, where there are any, its MAP steps.
+    """The method's losses over the updates, and below, if there are any, its MAP steps.
 
     Args:
         run: the run
@@ -267,7 +267,7 @@ def _place(side: str) -> int:
 
 
 def _label(side: str, network: str, config: dict[str, Any]) -> str:
-    """What a curve is called: in words, with the network where there are several."""
+    """What a curve is called: in words, with the network if there are several."""
     name = SIDES.get(side, printable(side, 40))
     nets, place = listed(config.get("nets")), _number(network)
     if place is not None and place < len(nets):

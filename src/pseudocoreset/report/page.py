@@ -56,7 +56,7 @@ from pseudocoreset.report.scores import (
 from pseudocoreset.report.shown_examples import ExampleGroup, example_groups
 
 MOST_CLASSES = 20
-"""Up to so many classes the confusion matrix is shown."""
+"""Up to this many classes the confusion matrix is shown."""
 LONGEST_TEXT = 2000
 GLOSSARY = {
     "accuracy": "Higher accuracy is better; lower is better for the other scores.",

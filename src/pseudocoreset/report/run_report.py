@@ -1,4 +1,4 @@
-"""One run, as a report sees it: its coreset, its metrics, its scores.
+"""The coreset, metrics and scores of a run for its page.
 
 What a file says may be of any type: `finite`, `mapping` and `listed` give what can be used of it.
 """
@@ -75,7 +75,7 @@ class RunReport:
 
     @property
     def pooled(self) -> dict[str, Any]:
-        """The scores of all seeds' samples together; empty in files of the first edition."""
+        """The scores of all seeds' samples together; empty in files of version 0.1."""
         return self._evaluated("pooled")
 
     @property
@@ -121,7 +121,7 @@ class RunReport:
 
 
 def read_run(path: Path) -> RunReport:
-    """What a run folder holds: configuration, metrics, coreset, and scores where there are any.
+    """What a run folder holds: configuration, metrics, coreset, and scores if there are any.
 
     Args:
         path: the folder
@@ -161,7 +161,7 @@ def _read_start(path: Path, coreset: Pseudocoreset | None) -> Pseudocoreset | No
 
 
 def run_name(method: object, ipc: object, coreset: Pseudocoreset | None = None) -> str:
-    """What a person calls a run: the method and the size of its coreset.
+    """What a user calls a run: the method and the size of its coreset.
 
     Args:
         method: as the configuration has it
@@ -180,7 +180,7 @@ def run_name(method: object, ipc: object, coreset: Pseudocoreset | None = None) 
 
 
 def noun(number: int, images: bool) -> str:
-    """The word for so many points.
+    """The word for this many points.
 
     Args:
         number: how many

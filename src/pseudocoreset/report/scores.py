@@ -1,4 +1,4 @@
-"""The table of scores, before anybody prints it: the terminal and the page show the same.
+"""The table of scores for the terminal and the page.
 
 Its columns are made from `METRICS`; scores that a stored evaluation does not have are left out.
 """
@@ -17,9 +17,9 @@ CONSTANTS = {
     "largest_class": ("accuracy", "Always the largest class"),
     "mean_rmse": ("rmse", "Always the mean target"),
 }
-"""Scores that no network has part in: the score that a constant prediction gets, and its name."""
+"""Scores of constant predictions, and their names."""
 MOST_COLUMNS = 5
-"""So many fit into 80 columns; a run's own table has all."""
+"""The number of scores that fit into 80 columns. The table of a run has all."""
 
 
 @dataclass(frozen=True)

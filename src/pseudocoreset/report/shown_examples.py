@@ -1,4 +1,4 @@
-"""Test points worth a look, as the page shows them."""
+"""Examples of test points on the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The cells of the paper's tables: what is measured, what each is called, where it is stored."""
+"""The cells of the paper's tables: their names and files."""
 
 import re
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ METHODS = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
 WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
 """The methods of the tables of augmentation, corruptions and norms, and of Table 2."""
 CONVNET = "convnet"
-"""The network of the paper, which coresets are made for and scored on where nothing is said."""
+"""The network of the paper, which coresets are made for and scored on if nothing is said."""
 ARCHITECTURES = (CONVNET, "resnet18", "resnet34", "vgg11", "alexnet")
 """The networks that coresets are scored on in the table across architectures."""
 SEVERAL = (CONVNET, "resnet18", "vgg11")
@@ -84,7 +84,7 @@ FIDELITY_PROTOCOLS = (TUNED, "bayes", "plain")
 """How posteriors are sampled that are compared: by the default protocol; at temperature 1 with a
 prior that mixes; and so without augmentation."""
 OF_PAPER = ("table1", "dsa", PICTURES)
-"""What is reproduced where nothing is named."""
+"""What is reproduced if nothing is named."""
 NAMES = {
     **TABLES,
     LOGITS: "outputs at one image under networks of four norms",
@@ -101,10 +101,10 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Scope:
-    """What all cells of a table are measured on: a data set, its images of their own size or
-    resized, and how many of them are held out.
+    """What cells are measured on: a data set, an image size and a number of held-out images.
 
-    With a holdout, scores are those on the images held out: for choosing, never beside the paper's.
+    With held-out images, scores are those on them. They are for choosing settings and are not
+    compared with the paper.
     """
 
     data: str
@@ -283,7 +283,7 @@ def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
 
 
 def chosen_names(names: Sequence[str]) -> list[str]:
-    """What is to be reproduced; all of the paper where nothing is named."""
+    """What is to be reproduced; all of the paper if nothing is named."""
     for name in names:
         if name not in NAMES:
             hint = did_you_mean(name, NAMES)

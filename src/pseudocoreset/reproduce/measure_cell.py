@@ -227,7 +227,7 @@ def _made(cell: Cell, work: Work) -> Made:
 
 
 def experts_for(cell: Cell, work: Work, net: str = CONVNET) -> tuple[ExpertStore, TimeSpent]:
-    """The experts that cells share, so many as were asked for; what is missing is trained."""
+    """The experts of the cells; missing ones are trained."""
     folder = work.folder / _experts_name(cell, work, net)
     watch = TimeSpent(folder.with_name(f"{folder.name}.seconds.json"), folder)
     with watch:

@@ -69,7 +69,7 @@ def latex_tables(out: Path) -> dict[Path, str]:
 
 
 def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
-    """The tables by our protocol and by the paper's, where they were measured."""
+    """The tables by our protocol and by the paper's, if they were measured."""
     found = {table: measured_cells(out, scope, table) for table in FIRST}
     of_paper = {table: by_paper(cells) for table, cells in found.items()}
     texts = {}

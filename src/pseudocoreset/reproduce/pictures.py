@@ -79,7 +79,7 @@ def _draw(chart: Path, points: Any, draw: "Callable[[Any], Figure]") -> None:
 
 
 def shown_by(picture: Path, key: str) -> str | None:
-    """What a picture says that it shows; None where there is no whole picture."""
+    """What a picture says that it shows; None if there is no whole picture."""
     try:
         with Image.open(picture) as image:
             return image.info.get(key)

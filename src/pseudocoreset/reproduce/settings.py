@@ -29,7 +29,7 @@ class CellSettings:
         )
 
     def config(self, epochs: int, images: int) -> dict[str, Any]:
-        """By name, for experts of so many epochs and a coreset of so many images.
+        """By name, for experts of this many epochs and a coreset of this many images.
 
         What no recipe decides (augmentation, checkpoints) is left out.
         """

@@ -85,7 +85,7 @@ def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any
 
 
 def write_measured(path: Path, measured: Measured) -> None:
-    """Store a cell, whole or not at all."""
+    """Store a cell, completely or not at all."""
     write_json(path, {"format": FORMAT, "cell": measured.cell.as_json(), **measured.content})
 
 

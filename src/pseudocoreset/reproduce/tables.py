@@ -147,7 +147,7 @@ def updates_unlike_recipe(measured: Measured, data: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """So many of something."""
+    """A number with a noun, such as 3 seeds."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""Random numbers, image by image: those of an image follow from the seed and from its place."""
+"""Random numbers for each image, which depend only on the seed and its index."""
 
 from collections.abc import Iterable
 

@@ -35,7 +35,7 @@ def mosaic_path(out: Path, scope: Scope, ipc: int) -> Path:
 
 
 def draw_beyond(out: Path, scope: Scope) -> Iterator[str]:
-    """Draw what is not drawn yet; a line of words about each."""
+    """Draw missing or outdated pictures and yield a line about each."""
     from pseudocoreset.reproduce.beyond.plot import points_of, storage_plot
 
     points = points_of(found_cells(out, scope), scope)

@@ -101,7 +101,7 @@ class BeyondCell:
 
 
 def write_cell(path: Path, found: BeyondCell) -> None:
-    """Store a cell, whole or not at all."""
+    """Store a cell, completely or not at all."""
     write_json(path, {"format": FORMAT, "cell": found.cell.as_json(), **found.content})
 
 

@@ -100,7 +100,7 @@ def _count(value: float | None) -> str:
 
 
 def minutes_words(cell: BeyondCell) -> str:
-    """Experts + distillation + scoring, in minutes; at least so many where some are not known."""
+    """Experts + distillation + scoring, in minutes; at least this many where some are not known."""
     content = cell.content
     whole = content["experts_whole"] and all(each["distill_whole"] for each in cell.coresets)
     return ("" if whole else "≥ ") + " + ".join(f"{part:.1f}" for part in cell.minutes())

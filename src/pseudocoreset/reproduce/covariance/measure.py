@@ -191,7 +191,7 @@ class _Bench:
 
 
 def stored(out: Path) -> dict[str, Any]:
-    """What was measured; without rows where nothing was.
+    """What was measured; without rows if nothing was.
 
     Args:
         out: folder of the results

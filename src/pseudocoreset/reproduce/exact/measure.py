@@ -92,7 +92,7 @@ def path_of(out: Path, name: str) -> Path:
 
 
 def stored(out: Path, name: str) -> dict[str, Any]:
-    """What was measured of a problem; without trials where nothing was.
+    """What was measured of a problem; without trials if nothing was.
 
     Args:
         out: folder of the results

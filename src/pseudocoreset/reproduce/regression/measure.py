@@ -82,7 +82,7 @@ def names() -> list[str]:
 
 
 def stored(out: Path) -> dict[str, Any]:
-    """What was measured; without trials where nothing was.
+    """What was measured; without trials if nothing was.
 
     Args:
         out: folder of the results
