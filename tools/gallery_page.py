@@ -29,7 +29,7 @@ Coresets that come with the package. They load without data, training or a netwo
 import pseudocoreset as pc
 
 coreset = pc.load("cifar10", ipc=10)  # the best we have of this size
-coreset = pc.load("cifar10", ipc=10, recipe="tuned")  # pixels and classes alone
+coreset = pc.load("cifar10", ipc=10, recipe="tuned")  # pixels and hard labels
 posterior = pc.sample(coreset)
 ```
 
@@ -41,9 +41,9 @@ pseudocoreset evaluate gallery:cifar10-10 --data cifar10:DIR
 ```
 
 Scores are accuracy in per cent / NLL on the test set: the mean of one chain with its deviation over
-chains, and the samples of all chains pooled. *Stored* images are what the file holds, *seen* ones
-what networks are trained on. `pseudocoreset info gallery:cifar10-10` says how a coreset was made,
-and the JSON file beside it in the package how it was scored.
+chains, and the samples of all chains pooled. The file holds the *stored* images; networks are
+trained on the *seen* ones. `pseudocoreset info gallery:cifar10-10` shows how a coreset was made.
+The JSON file next to it in the package states how it was scored.
 
 """
 
@@ -110,9 +110,10 @@ def _section(name: str, results: Path, page: Path) -> Iterator[str]:
     missing = [ipc for ipc in sizes(name) if ipc not in {entry.ipc for entry in found}]
     if missing:
         lines = dict.fromkeys(line for ipc in missing for line in commands(name, ipc))
-        listed = " or ".join(map(str, missing))
+        listed = ", ".join(map(str, missing))
         block = "\n".join(sorted(lines, key=lambda line: "distill" in line))
-        yield f"With {listed} per class, not in the package:\n\n```sh\n{block}\n```\n\n"
+        yield f"Not in the package: {listed} per class. These commands make them:\n\n"
+        yield f"```sh\n{block}\n```\n\n"
 
 
 def _alone(entry: Entry) -> bool:
@@ -121,14 +122,14 @@ def _alone(entry: Entry) -> bool:
 
 
 def _facts(entry: Entry, coreset: Pseudocoreset) -> str:
-    labels = "soft labels" if coreset.targets.is_floating_point() else "classes"
+    labels = "soft labels" if coreset.targets.is_floating_point() else "hard labels"
     form = "" if coreset.form.seen == 1 else f" as `{coreset.form}`"
     made, chain, pooled = coreset.provenance, entry.about["chain"], entry.about["pooled"]
-    more = f", {100 * pooled['accuracy']:.1f} % by {entry.about['chains']}" if pooled else ""
+    more = f", {100 * pooled['accuracy']:.1f} % with {entry.about['chains']}" if pooled else ""
     return (
         f"{len(coreset):,} images of {'×'.join(map(str, coreset.input_shape))}{form}, {labels}, "
         f"{coreset.stored_bytes:,} bytes ({coreset.precision} precision), made by `{made.method}` "
-        f"for `{made.net.partition(',norm')[0]}`: {100 * chain['accuracy']:.1f} % by one "
+        f"for `{made.net.partition(',norm')[0]}`: {100 * chain['accuracy']:.1f} % with one "
         f"chain{more}."
     )
 

@@ -192,7 +192,7 @@ def prediction_traces(run: RunReport) -> Figure | None:
     classes = run.coreset is None or bool(run.coreset.class_names)
     for axes, (name, found) in zip(places, shown.items(), strict=True):
         what = "probability" if classes else "prediction"
-        dress(axes, x="draw" if axes is places[-1] else "", y=f"{what}, {name} R̂")
+        dress(axes, x="draw" if axes is places[-1] else "", y=f"{what}, {name}")
         for number, chain in enumerate(found):
             colour = LINES[number % len(LINES)]
             draws = numpy.arange(1, len(chain) + 1)
