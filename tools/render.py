@@ -8,7 +8,6 @@ pages of examples, and the pictures and LaTeX tables in results/.
 """
 
 import argparse
-from os.path import relpath
 from pathlib import Path
 
 from examples_page import example_blocks
@@ -26,8 +25,8 @@ from pseudocoreset.reproduce.cells import SIZES, Scope
 from pseudocoreset.reproduce.covariance.measure import covariance_table
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_page, parts_table
 from pseudocoreset.reproduce.fidelity.show import fidelity_page
-from pseudocoreset.reproduce.page import latex_tables, picture_title, results_page, scopes
-from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures, picture_path
+from pseudocoreset.reproduce.page import latex_tables, results_page, scopes
+from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
 from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.summary import best_rows, method_rows
@@ -102,19 +101,14 @@ README_METHODS = ("random", "bpc-fkl", "fbpc")
 
 
 def readme_table(out: Path) -> str:
-    """Table 1 of CIFAR-10 in short, and a picture."""
+    """Table 1 of CIFAR-10 in short."""
     scope = Scope(paper.DATA)
     rows = method_rows(measured_cells(out, scope, "table1"), scope, README_METHODS)
     table = TextTable(("", *map(str, SIZES)), [[*rows, vbpc(), *best_rows(out, scope)]])
-    text = (
+    return (
         "CIFAR-10, ConvNet: accuracy % / NLL by images per class (the paper's in brackets).\n\n"
         f"{table.markdown()}"
     )
-    picture = picture_path(out, scope, 10)
-    if picture.exists():
-        words = f"CIFAR-10, {picture_title(out, scope, 10)}"
-        text += f"\n![{words}]({relpath(picture, out.parent)})\n"
-    return text
 
 
 def vbpc() -> tuple[str, ...]:
