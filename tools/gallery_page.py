@@ -53,7 +53,7 @@ def picture_of(entry: Entry, results: Path) -> Path:
 
 
 def draw_gallery(results: Path) -> Iterator[str]:
-    """Draw the coresets that are not drawn yet; a line of words about each."""
+    """Draw missing pictures and yield a line about each."""
     for entry in entries():
         picture = picture_of(entry, results)
         if shown_by(picture, CORESET) != entry.about["fingerprint"]:

@@ -1,4 +1,4 @@
-"""What `mkdocs build` needs beside mkdocs.yml: the README as home, and files outside docs/.
+"""A hook for `mkdocs build`: the README as home, and files outside docs/.
 
 Pages link to `../results/…` and to code, so that they work on GitHub as well. The linked files are
 copied into the site, and the links are changed to the copies. Lines do not break around ±.

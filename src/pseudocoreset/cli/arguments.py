@@ -29,7 +29,7 @@ class Arguments:
 
     values: dict[str, Any]
     from_file: dict[str, Path]
-    """The options that a file gave, and which."""
+    """The options that a file gave, with its path."""
     kinds: tuple[type[Options], ...]
 
     def pick(self, options: type[T]) -> T:
@@ -128,7 +128,7 @@ class Parser:
         return name in self._owners
 
     def hint(self, hint: Callable[[str], str | None]) -> None:
-        """Add what says more of a flag that is not known.
+        """Add a hint for unknown flags.
 
         Args:
             hint: a sentence for an unknown option's name, or None
@@ -136,7 +136,7 @@ class Parser:
         self._hints.append(hint)
 
     def parse(self, words: Sequence[str]) -> Arguments:
-        """Read the command line, and configuration files beneath it.
+        """Parse the command line. Configuration files give values for flags that are missing.
 
         Args:
             words: the command line
@@ -241,7 +241,7 @@ def config_files(words: Sequence[str]) -> list[Path]:
 
 
 RUN_FACTS = ("data", "data_fingerprint", "experts", "nets", "init_coreset")
-"""What the configuration of a run tells of, and no option takes."""
+"""Entries of a run's configuration that are not options."""
 
 
 def read_config_file(path: Path) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def run(arguments: Arguments) -> None:
         b,
         data,
         split=own.split,
-        other_data=True,  # looked at above, and warned of once
+        other_data=True,  # checked above
         device=common.device,
         progress=progress_for(arguments),
     )
@@ -123,7 +123,7 @@ def _read(arguments: Arguments, name: str, data: Data) -> Comparable:
 
 
 def _warn_of_other_settings(a: Posterior, b: Posterior) -> None:
-    """Say in what the sampling of the two differs; weight and chains may."""
+    """Warn if the two were sampled differently, except for weight and chains."""
     settings = [
         {k: v for k, v in each.details["protocol"].items() if k not in ("weight", "chains")}
         for each in (a, b)

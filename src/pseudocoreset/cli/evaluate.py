@@ -53,7 +53,7 @@ _Found = list[tuple[Evaluation, Evaluation | None]]
 
 @dataclass(frozen=True)
 class EvaluateOptions(Options):
-    """What is scored, how often, on what."""
+    """Options of `evaluate`."""
 
     seeds: int = option(5, "number of posteriors to sample, each with its own seed", at_least=1)
     chains: int = option(1, "chains of each posterior", at_least=1)
@@ -239,7 +239,7 @@ def _random_points(coreset: Pseudocoreset, data: Data, net: str | None, seed: in
 
 
 def _contents(evaluation: Evaluation, random: Evaluation | None) -> dict[str, Any]:
-    """What is written as JSON: the scores of random points are under `random`."""
+    """The content of the JSON file. Scores of random points are under `random`."""
     content = evaluation.as_json()
     if random is not None:
         kept = ("seeds", "pooled", "protocol", "coreset")

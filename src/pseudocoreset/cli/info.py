@@ -37,7 +37,7 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
 
 
 def run(arguments: Arguments) -> None:
-    """Say what something is."""
+    """Print the description."""
     options = arguments.pick(_Options)
     print(describe(arguments.text("what"), options.image_size, options.target))
 

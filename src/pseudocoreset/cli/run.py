@@ -15,8 +15,7 @@ from pseudocoreset.errors import UserError
 LONGEST_SENTENCE = 2000
 """The longest error message."""
 GIVEN_EACH_TIME = ("config", "print_config", "trust_code", "other_versions")
-"""Options that a configuration is not to have: it would name or print itself, or trust itself; and
-a word that is meant for one time."""
+"""Options that are not allowed in a configuration file."""
 
 
 def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:

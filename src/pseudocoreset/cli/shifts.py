@@ -16,7 +16,7 @@ from pseudocoreset.evaluation.ood import MEASURES, RATES, OodScores
 
 @dataclass(frozen=True)
 class ShiftOptions(Options):
-    """What else the same samples are scored on."""
+    """Options for corrupted images and other data."""
 
     corruptions: str | None = option(
         None,
@@ -36,7 +36,7 @@ class ShiftOptions(Options):
 
 
 def shifts_of(arguments: Arguments) -> dict[str, Any]:
-    """What was asked for, as `evaluate` takes it.
+    """The options as arguments of `evaluate`.
 
     Args:
         arguments: what a user gave
@@ -77,7 +77,7 @@ def _severities(text: str) -> list[int]:
 
 
 def shift_lines(evaluation: Evaluation) -> Iterator[str]:
-    """What is printed of the scores under shift.
+    """The lines to print.
 
     Args:
         evaluation: the scores

@@ -47,7 +47,7 @@ def add_shared(parser: Parser, words: list[str]) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    """Search, and say what was found."""
+    """Run the search and print the result."""
     from pseudocoreset.tuning import TuneOptions, held_out, search
 
     own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
@@ -77,7 +77,7 @@ def run(arguments: Arguments) -> None:
 
 
 def plan(arguments: Arguments, data: Data) -> Callable[[], Plan]:
-    """What a search would take."""
+    """Estimate the cost of a search."""
     from pseudocoreset.tuning import TuneOptions, held_out, plan_tune
 
     named, how = arguments.pick(MethodOptions), arguments.pick(TuneOptions)

@@ -125,7 +125,7 @@ def _write_npz(coreset: Pseudocoreset, out: Path) -> None:
 
 
 def _write_png(coreset: Pseudocoreset, folder: Path) -> None:
-    """One sub-folder a class; soft labels and numbers are in labels.csv."""
+    """One sub-folder per class; soft labels and numbers are in labels.csv."""
     folders = safe_names(coreset.class_names) or ["images"]
     for name in folders:
         (folder / name).mkdir()

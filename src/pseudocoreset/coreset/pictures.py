@@ -63,7 +63,7 @@ def coreset_figure(coreset: Pseudocoreset) -> Figure:
 
 
 def coreset_html(coreset: Pseudocoreset) -> str:
-    """What a notebook shows of a coreset.
+    """HTML of a coreset for notebooks.
 
     Args:
         coreset: the coreset
@@ -327,7 +327,7 @@ def table_caption(coreset: Pseudocoreset) -> str:
 
 
 def table_figure(coreset: Pseudocoreset, like: Pseudocoreset | None = None) -> Figure:
-    """The points of a table as a heat map: a row a point, a column an input.
+    """The points of a table as a heat map: points in rows, inputs in columns.
 
     Args:
         coreset: a coreset of a table

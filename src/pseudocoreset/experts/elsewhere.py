@@ -104,7 +104,7 @@ def train_one(shared: _Shared, number: int) -> Trained:
     """What a task does: train one expert.
 
     Args:
-        shared: what all experts share
+        shared: settings of all experts
         number: the expert
     """
     if shared.name not in _LANES:

@@ -44,19 +44,19 @@ LEAST_UPDATES = 3
 FEW_STEPS = 4
 """Steps of an expert's epoch where it is measured first."""
 EPOCH_S = 0.2
-"""Then such an epoch is made so long, if it has as many steps."""
+"""Seconds of an epoch that is long enough to measure."""
 MANY_EPOCHS = 100
 """No more epochs of an expert than this are measured."""
 FEW_EPOCHS = 10
 """Epochs of a chain where it is measured first."""
 FROZEN = 1e-9
-"""A learning rate of images at which they stay what they are."""
+"""A learning rate of images that changes nothing."""
 
 
 def plan_experts(
     data: Data, net: NetLike, settings: ExpertOptions, *, device: DeviceLike = "auto"
 ) -> Plan:
-    """Experts, from a few steps of as many as are trained side by side."""
+    """Estimate the cost of experts from a few training steps."""
     settings.check()
     place, network = choose_device(device), make_net(net, **data.shape)
     peak = PeakMemory(place)
@@ -186,7 +186,8 @@ def plan_distill(
     nets: Sequence[NetLike] = (),
     device: DeviceLike = "auto",
 ) -> Plan:
-    """A coreset, from its first updates; without experts, on random weights in their place.
+    """Estimate the cost of a coreset from its first updates, with random weights if there are no
+    experts.
 
     Args:
         data: the data set
@@ -250,7 +251,7 @@ def plan_evaluate(
     split: str = "test",
     device: DeviceLike = "auto",
 ) -> Plan:
-    """Scores, from short chains: their epochs, and their samples' predictions, each by itself.
+    """Estimate the cost of scores from short chains.
 
     Args:
         coreset: the coreset

@@ -19,7 +19,7 @@ from pseudocoreset.nets import NetLike, Weights, make_net
 
 STAND_IN_SNAPSHOTS = 4
 STAND_IN_EPOCHS = 1_000_000
-"""More epochs than any method reaches for."""
+"""More epochs than any method needs."""
 
 
 def synchronize(device: torch.device) -> None:
@@ -29,7 +29,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def seconds_to_start(device: torch.device) -> float:
-    """What Python and the libraries take to begin, and the device, and to end: once more."""
+    """The time to start and end Python, the libraries and the device."""
     program = (
         f"import torch, pseudocoreset.cli.distill; torch.zeros((), device={device.type!r}).item()"
     )
@@ -46,7 +46,7 @@ SLOW_S = 20.0
 
 
 class Stopwatch:
-    """Whoever listens to long work and notes the time of each of its steps.
+    """Records the time of each step of a computation.
 
     After `least` steps beyond the first, and `seconds` of them, it stops the work with `Enough`;
     on a CPU, if nothing is compiled, after a first one that took longer than `SLOW_S`.

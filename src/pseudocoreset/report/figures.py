@@ -92,7 +92,7 @@ def reliability_diagram(run: RunReport) -> Figure | None:
 
 
 def chain_traces(run: RunReport) -> Figure | None:
-    """The training loss along each chain, one colour a seed.
+    """The training loss along each chain, one colour per seed.
 
     Args:
         run: the run
@@ -173,7 +173,7 @@ def predicted_and_true(run: RunReport) -> Figure | None:
 
 
 def prediction_traces(run: RunReport) -> Figure | None:
-    """What chains predict, draw by draw, at the point with the median R̂ and at the worst one.
+    """Predictions along chains at the points with the median and the largest R̂.
 
     Args:
         run: the run
@@ -209,7 +209,7 @@ def _draw_line(
     style: str,
     label: str,
 ) -> None:
-    """A curve; of a long run its running mean, over the faint curve itself."""
+    """A curve, with its running mean if it is long."""
     if len(values) < SMOOTHED_FROM:
         axes.plot(updates, values, style, color=colour, linewidth=1.3, label=label)
         return

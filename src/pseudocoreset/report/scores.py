@@ -78,7 +78,7 @@ def columns_for(runs: Sequence[RunReport]) -> list[Column]:
 
 
 def baselines(runs: Sequence[RunReport]) -> list[RunReport]:
-    """What the runs are compared with, where it is known: random points, a constant prediction."""
+    """Baselines, if known: random points and a constant prediction."""
     found = [run.random for run in runs if run.random is not None]
     for key, (score, name) in CONSTANTS.items():
         known = {value for value in (run.score(key) for run in runs) if value is not None}
@@ -106,7 +106,7 @@ class ScoreRow:
 
 
 def score_rows(runs: Sequence[RunReport]) -> list[ScoreRow]:
-    """One row a run, in their order; a cell is best among the coresets of its size."""
+    """One row per run. The best scores among coresets of the same size are marked."""
     columns = columns_for(runs)
     return [
         ScoreRow(

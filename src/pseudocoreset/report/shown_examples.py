@@ -45,7 +45,7 @@ class ExampleGroup:
 
 
 def example_groups(run: RunReport) -> list[ExampleGroup]:
-    """All examples that can be shown; what a file says amiss is left out.
+    """All examples that can be shown. Damaged ones are left out.
 
     Args:
         run: the run

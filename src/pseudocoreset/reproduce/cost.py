@@ -1,4 +1,4 @@
-"""The paper's three tables of cost, from what `benchmarks/speed.py` stored."""
+"""The paper's three tables of cost, from the results of `benchmarks/speed.py`."""
 
 import json
 from pathlib import Path

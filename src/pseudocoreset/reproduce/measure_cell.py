@@ -1,4 +1,4 @@
-"""Measuring one cell: its experts, its coreset, its scores."""
+"""Measure one cell: experts, coreset and scores."""
 
 import time
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ FULL_SAMPLERS = (
 )
 """Of all training images: 1,000 epochs over them would take twenty times as long."""
 READING = named_sampler("paper-epochs")
-"""What random images are scored by beside the paper's protocol, to tell which is theirs."""
+"""The second reading of the paper's protocol, for random images."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def picture_path(out: Path, scope: Scope, ipc: int) -> Path:
 
 
 def draw_pictures(out: Path, scope: Scope) -> Iterator[str]:
-    """Draw the coresets that are there and not yet drawn; a line of words about each."""
+    """Draw missing pictures of coresets and yield a line about each."""
     for ipc in SIZES:
         stored, picture = shipped_path(out, scope, "fbpc", ipc), picture_path(out, scope, ipc)
         if scope.holdout or not stored.exists():

@@ -1,4 +1,4 @@
-"""What a recipe says of a cell."""
+"""The settings of a cell from its recipe."""
 
 from dataclasses import dataclass
 from typing import Any

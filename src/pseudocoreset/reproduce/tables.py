@@ -56,7 +56,7 @@ def rows_of(table: str, found: Found, scope: Scope) -> list[Cell]:
 
 
 def table1(found: Found, scope: Scope, *, missing: bool = True) -> TextTable:
-    """Table 1: one row a cell, by images per class; the paper's cells that are missing, too."""
+    """Table 1: one row per cell, by images per class, including missing cells of the paper."""
     cells = rows_of("table1", found, scope) if missing else list(found)
     methods = list(TITLES)
     cells.sort(key=lambda cell: methods.index(cell.method))

@@ -1,4 +1,4 @@
-"""Cells on disk: one JSON file each, which grows by a coreset at a time."""
+"""Cells on disk: one JSON file per cell, with one entry per coreset."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,10 +40,10 @@ SHAPE: Shape = {
     "device": str,
     "versions": dict,
 }
-"""What is used of a cell's file."""
+"""The required content of a cell's file."""
 _SCORES: Shape = dict.fromkeys(SCORES, float)
 SCORED: Shape = {**dict.fromkeys(WAYS, _SCORES), "seconds": float}
-"""What is known of a coreset by one posterior."""
+"""The scores of a coreset by one sampler."""
 OPTIONAL: dict[str, Shape] = {
     "sampling_steps": int | None,
     "pooled_temperature": int | float | None,

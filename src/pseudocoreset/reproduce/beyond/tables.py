@@ -128,7 +128,7 @@ def ablation_table(found: Found, data: str) -> TextTable:
 
 
 def goals_table(found_of: Callable[[str], Found]) -> TextTable:
-    """What was to be reached and what was; `found_of` gives the cells of a data set."""
+    """Goals and results; `found_of` gives the cells of a data set."""
     rows = [_goal_row(goal, found_of(goal.data)) for goal in GOALS]
     own = found_of(GOALS[0].data)
     ece, minutes = ["ECE of the pooled posterior at one temperature"], ["minutes, all together"]
