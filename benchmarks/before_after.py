@@ -1,4 +1,4 @@
-"""Is one edition of the package as fast as another? Both in turn, on one device, in one run.
+"""Compare the speed of two versions of the package in one run on one device.
 
     python benchmarks/before_after.py --before OLD/src --after src --data cifar10:DIR --out FILE
 

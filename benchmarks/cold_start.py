@@ -1,4 +1,4 @@
-"""How long a command takes to get going, with nothing compiled and with full caches.
+"""Measure how long commands take to start, with empty and with full caches.
 
     python benchmarks/cold_start.py --data cifar10:DIR --coreset CORESET --before OLD/src --job
 

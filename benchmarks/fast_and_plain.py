@@ -1,4 +1,4 @@
-"""Is anything given away for speed? One coreset made by the package, and by its plain twin.
+"""Compare coresets made by the package and by plain PyTorch.
 
     python benchmarks/fast_and_plain.py --data cifar10:DIR --experts EX --out FILE
 

@@ -1,4 +1,4 @@
-"""The plain twins: what the package does fast, written as one would write it without its engine.
+"""Plain PyTorch versions of what the package computes.
 
 Ordinary eager PyTorch: modules, `torch.optim` with its defaults, `F.cross_entropy`, data on the
 device, samples in one batch where that is the obvious way; nothing is captured, compiled or fused.

@@ -1,4 +1,4 @@
-"""Does `pseudocoreset plan` say beforehand what then happens?
+"""Compare the estimates of `pseudocoreset plan` with measurements.
 
     python benchmarks/plan_check.py --out results/plan.json
     python benchmarks/plan_check.py --data cifar10:DIR --device cuda --out results/plan-gpu.json

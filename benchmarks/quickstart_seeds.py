@@ -1,4 +1,4 @@
-"""Does FBPC beat a random coreset in the quickstart, seed by seed, and by how much?
+"""Compare FBPC with random points in the quickstart for several seeds.
 
     python benchmarks/quickstart_seeds.py --seeds 5 --out results/quickstart.json
 

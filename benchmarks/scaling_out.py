@@ -1,4 +1,4 @@
-"""What it costs to run tasks elsewhere, and what several workers gain.
+"""Measure the overhead of executors and the gain of several workers.
 
     OMP_NUM_THREADS=1 python benchmarks/scaling_out.py     (into results/scaling-out.json)
 

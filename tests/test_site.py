@@ -58,6 +58,10 @@ def test_site_builds_strictly(tmp_path):
     site = tmp_path / "site"
     assert "From Python" in (site / "index.html").read_text(encoding="utf-8")
     assert (site / "results" / "pictures" / "cifar10-fbpc-ipc10.png").exists()
+    faq = (site / "faq" / "index.html").read_text(encoding="utf-8")
+    assert 'class="language-text highlight"' in faq  # which css/wrap.css wraps
+    speed = (site / "speed" / "index.html").read_text(encoding="utf-8")
+    assert re.search(r"LeNet and ResNet18</summary>\s*<!--.*?-->\s*<table>", speed)
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: the pages are not opened")
     pages = [path.relative_to(site).as_posix() for path in site.rglob("index.html")]

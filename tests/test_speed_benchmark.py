@@ -8,18 +8,13 @@ import warnings
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from statistics import median
 
 import pytest
 import torch
 
-import looks
-import memory_profile
 import speed
 import speed_row
 from pseudocoreset.engine.versions import versions
-from pseudocoreset.methods import map_solution
-from pseudocoreset.training import Training
 from script import exit_with
 from speed_row import Row, measure
 
@@ -249,96 +244,8 @@ def test_speed_leaves_a_file_of_something_else_alone(content, tmp_path, monkeypa
     assert out.read_text() == content
 
 
-@pytest.mark.parametrize(("script", "says"), [(speed, "give --out"), (looks, "give --out")])
-def test_times_of_a_cpu_are_not_written_to_the_results(script, says, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["script.py", "--device", "cpu"])
+def test_times_of_a_cpu_are_not_written_to_the_results(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--device", "cpu"])
     with pytest.raises(SystemExit, match="2"):
-        script.main()
-    assert says in capsys.readouterr().err
-
-
-def test_pieces_at_peak_are_those_that_were_reserved_then():
-    def event(action, addr, mib, *functions, stream=0):
-        frames = [{"filename": str(file), "name": name} for file, name in functions]
-        size = mib * 2**20
-        return {"action": action, "addr": addr, "size": size, "stream": stream, "frames": frames}
-
-    package = memory_profile.PACKAGE
-    step = [("/x/torch/nn.py", "linear"), (package / "training.py", "_step")]
-    step += [(package / "engine" / "loop.py", "run"), (package / "methods" / "a.py", "solve")]
-    step += [("/x/pseudocoreset/x.py", "main")]
-    events = [
-        event("segment_alloc", 1, 20, *step),
-        event("alloc", 1, 500),  # out of a piece that is there
-        event("segment_alloc", 2, 64),
-        event("segment_free", 2, 64),
-        event("segment_alloc", 3, 2),
-        event("segment_alloc", 4, 20, *step),
-        event("segment_alloc", 8, 3, *step, stream=77),
-        event("segment_free", 5, 900),  # from before
-        event("segment_alloc", 6, 50),
-        event("segment_free", 1, 20),
-        event("segment_alloc", 7, 10),
-    ]
-    first, second = {"stream": "stream 1"}, {"stream": "stream 2"}
-    assert memory_profile.pieces_at_peak(events) == [
-        first | {"mib": 52.0, "number": 2, "for": "libraries"},
-        first | {"mib": 40.0, "number": 2, "for": "a.solve"},
-        second | {"mib": 3.0, "number": 1, "for": "a.solve"},
-    ]
-    (largest, _) = memory_profile.pieces_at_peak(events[:4])
-    assert largest == first | {"mib": 64.0, "number": 1, "for": "libraries"}
-
-
-@pytest.mark.parametrize("failing", [None, "lenet"])
-def test_memory_profile_keeps_what_was_stored_after_a_failure(
-    tmp_path, monkeypatch, capsys, failing
-):
-    def child(net, ipc, allocator, streams):
-        found = {"failed": "no room"} if net == failing else {"peak_gb": 0.5, "pieces": []}
-        return {"net": net, "ipc": ipc, "allocator": allocator, "streams": streams, **found}
-
-    file = tmp_path / "profile.json"
-    file.write_text("[]")
-    monkeypatch.setattr(memory_profile, "child", child)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(sys, "argv", ["memory_profile.py", "--out", str(file)])
-    assert memory_profile.main() == (1 if failing else 0)
-    rows = 2 * len(memory_profile.CASES) * len(memory_profile.ALLOCATORS)
-    assert len(json.loads(file.read_text())) == (0 if failing else rows)
-    assert ("no room" in capsys.readouterr().out) == bool(failing)
-
-
-def test_allocators_are_settings_that_pytorch_takes():
-    every = ",".join(memory_profile.ALLOCATORS[1:])
-    program = f"import torch; torch._C._accelerator_setAllocatorSettings({every!r})"
-    subprocess.run([sys.executable, "-c", program], check=True)  # they stay for the whole process
-
-
-def test_memory_profile_refuses_a_machine_without_a_gpu(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(sys, "argv", ["memory_profile.py"])
-    with pytest.raises(SystemExit, match="2"):
-        memory_profile.main()
-    assert "there is no GPU here" in capsys.readouterr().err
-
-
-def test_looks_are_taken_as_often_as_the_row_says(tmp_path, monkeypatch, capsys):
-    taken = []
-    take = Training.take
-    monkeypatch.setattr(Training, "take", lambda *words: taken.append(1) or take(*words))
-    out = tmp_path / "looks.json"
-    monkeypatch.setattr(sys, "argv", ["looks.py", "--small", "--device", "cpu", "--out", str(out)])
-    usual = map_solution.BLOCK
-    assert looks.main() == 0
-    rows = json.loads(out.read_text())
-    assert [row["method"] for row in rows] == ["fbpc", "fbpc-isotropic"]
-    # Of each method a first update and one that counts, with six looks and then with one.
-    assert len(taken) == 2 * 2 * (6 + 1)
-    assert usual == map_solution.BLOCK
-    for row in rows:
-        assert median(row["each_s"]) == row["seconds"]
-        assert median(row["each_with_one_s"]) == row["seconds_with_one"]
-        gained = row["seconds"] - row["seconds_with_one"]
-        assert row["look_s"] == pytest.approx(gained / 5)
-    assert capsys.readouterr().out.count("a look") == 2
+        speed.main()
+    assert "give --out" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Put a coreset into the gallery: round it, score the very file, and write both beside each other.
+"""Put a coreset into the gallery: round it, score it, and write the coreset and its scores.
 
     python tools/add_to_gallery.py RUN_OR_CORESET --data mnist:DIR
     python tools/add_to_gallery.py CORESET --scores results/table1/cifar10/fbpc-ipc10-tuned.json

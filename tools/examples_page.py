@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from statistics import fmean, stdev
 
+from pseudocoreset.reproduce.cells import DATA_TITLES
 from pseudocoreset.reproduce.text_table import TextTable
-
-TITLES = {"digits": "Digits", "cifar100": "CIFAR-100"}
 
 
 def example_blocks(root: Path) -> dict[str, str]:
@@ -26,7 +25,7 @@ def replay_table(results: Path) -> str:
     for path in sorted(results.glob("replay*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         options, made = content["options"], content["versions"]
-        title = TITLES[options["data"].partition(":")[0]]
+        title = DATA_TITLES[options["data"].partition(":")[0]]
         for steps, memories in content["accuracy"].items():
             cells = [_cell([curve[-1] for curve in curves]) for curves in memories.values()]
             rows.append((title, steps, str(options["ipc"]), *cells))

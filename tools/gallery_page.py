@@ -10,20 +10,13 @@ import torch
 
 from pseudocoreset import Categorical, Pixels, Pseudocoreset
 from pseudocoreset.gallery import DATA, Entry, commands, entries, sizes
+from pseudocoreset.reproduce.cells import DATA_TITLES
 from pseudocoreset.reproduce.pictures import CORESET, shown_by, store_picture
 from pseudocoreset.reproduce.text_table import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLES = {
-    "digits": "Digits",
-    "mnist": "MNIST",
-    "fashion-mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "tiny-imagenet": "Tiny-ImageNet",
-}
 MANY_CLASSES, DRAWN_CLASSES = 100, 60
 """Of more classes than these, only the first are drawn, one image each."""
 HEADER = ("coreset", "stored (seen)", "file", "one chain", "pooled", "chains")
@@ -36,7 +29,7 @@ Coresets that come with the package. They load without data, training or a netwo
 import pseudocoreset as pc
 
 coreset = pc.load("cifar10", ipc=10)  # the best we have of this size
-coreset = pc.load("cifar10", ipc=10, recipe="tuned")  # pixels and classes alone
+coreset = pc.load("cifar10", ipc=10, recipe="tuned")  # pixels and hard labels
 posterior = pc.sample(coreset)
 ```
 
@@ -48,9 +41,9 @@ pseudocoreset evaluate gallery:cifar10-10 --data cifar10:DIR
 ```
 
 Scores are accuracy in per cent / NLL on the test set: the mean of one chain with its deviation over
-chains, and the samples of all chains pooled. *Stored* images are what the file holds, *seen* ones
-what networks are trained on. `pseudocoreset info gallery:cifar10-10` says how a coreset was made,
-and the JSON file beside it in the package how it was scored.
+chains, and the samples of all chains pooled. The file holds the *stored* images; networks are
+trained on the *seen* ones. `pseudocoreset info gallery:cifar10-10` shows how a coreset was made.
+The JSON file next to it in the package states how it was scored.
 
 """
 
@@ -60,7 +53,7 @@ def picture_of(entry: Entry, results: Path) -> Path:
 
 
 def draw_gallery(results: Path) -> Iterator[str]:
-    """Draw the coresets that are not drawn yet; a line of words about each."""
+    """Draw missing pictures and yield a line about each."""
     for entry in entries():
         picture = picture_of(entry, results)
         if shown_by(picture, CORESET) != entry.about["fingerprint"]:
@@ -102,24 +95,25 @@ def gallery_page(results: Path, page: Path) -> str:
 
 
 def _section(name: str, results: Path, page: Path) -> Iterator[str]:
-    yield f"## {TITLES[name]}\n\n"
+    yield f"## {DATA_TITLES[name]}\n\n"
     found = [entry for entry in entries() if entry.data == name]
     for entry in found:
         recipe = "" if entry.recipe == "best" or _alone(entry) else f', recipe="{entry.recipe}"'
         coreset = Pseudocoreset.load(entry.path)
-        yield f"### {TITLES[name]}, {entry.ipc} per class, `{entry.recipe}`\n\n"
+        yield f"### {DATA_TITLES[name]}, {entry.ipc} per class, `{entry.recipe}`\n\n"
         yield f'```python\ncoreset = pc.load("{name}", ipc={entry.ipc}{recipe})\n```\n\n'
         yield f"{_facts(entry, coreset)}\n\n"
-        words = f"{TITLES[name]}, {entry.ipc} per class, recipe {entry.recipe}"
+        words = f"{DATA_TITLES[name]}, {entry.ipc} per class, recipe {entry.recipe}"
         if len(coreset.class_names) > MANY_CLASSES:
             words += f", the first {DRAWN_CLASSES} classes"
         yield f"![{words}]({relpath(picture_of(entry, results), page.parent)})\n\n"
     missing = [ipc for ipc in sizes(name) if ipc not in {entry.ipc for entry in found}]
     if missing:
         lines = dict.fromkeys(line for ipc in missing for line in commands(name, ipc))
-        listed = " or ".join(map(str, missing))
+        listed = ", ".join(map(str, missing))
         block = "\n".join(sorted(lines, key=lambda line: "distill" in line))
-        yield f"With {listed} per class, not in the package:\n\n```sh\n{block}\n```\n\n"
+        yield f"Not in the package: {listed} per class. These commands make them:\n\n"
+        yield f"```sh\n{block}\n```\n\n"
 
 
 def _alone(entry: Entry) -> bool:
@@ -128,14 +122,14 @@ def _alone(entry: Entry) -> bool:
 
 
 def _facts(entry: Entry, coreset: Pseudocoreset) -> str:
-    labels = "soft labels" if coreset.targets.is_floating_point() else "classes"
+    labels = "soft labels" if coreset.targets.is_floating_point() else "hard labels"
     form = "" if coreset.form.seen == 1 else f" as `{coreset.form}`"
     made, chain, pooled = coreset.provenance, entry.about["chain"], entry.about["pooled"]
-    more = f", {100 * pooled['accuracy']:.1f} % by {entry.about['chains']}" if pooled else ""
+    more = f", {100 * pooled['accuracy']:.1f} % with {entry.about['chains']}" if pooled else ""
     return (
         f"{len(coreset):,} images of {'×'.join(map(str, coreset.input_shape))}{form}, {labels}, "
         f"{coreset.stored_bytes:,} bytes ({coreset.precision} precision), made by `{made.method}` "
-        f"for `{made.net.partition(',norm')[0]}`: {100 * chain['accuracy']:.1f} % by one "
+        f"for `{made.net.partition(',norm')[0]}`: {100 * chain['accuracy']:.1f} % with one "
         f"chain{more}."
     )
 
@@ -146,7 +140,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     spread = f"{100 * chain['accuracy']:.1f} ± {100 * chain['accuracy_std']:.1f}"
     seen = "" if coreset.form.seen == 1 else f" ({coreset.num_seen:,})"
     return (
-        f"{TITLES[entry.data]}, {entry.ipc} per class, `{entry.recipe}`",
+        f"{DATA_TITLES[entry.data]}, {entry.ipc} per class, `{entry.recipe}`",
         f"{len(coreset):,}{seen}",
         f"{entry.path.stat().st_size / 1000:,.0f} kB",
         f"{spread} / {chain['nll']:.2f}",

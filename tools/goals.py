@@ -1,4 +1,4 @@
-"""What we set out to reach on CIFAR-10, beside what was reached."""
+"""Goals for CIFAR-10 and whether they are met."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What we set out to reach on the rest of the paper, beside what was reached."""
+"""Goals for the rest of the paper and whether they are met."""
 
 from dataclasses import replace
 from pathlib import Path

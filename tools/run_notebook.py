@@ -1,4 +1,4 @@
-"""Run a notebook's cells one after another and store what they give out.
+"""Run a notebook's cells one after another and store their output.
 
     python tools/run_notebook.py examples/digits.ipynb
 

@@ -1,15 +1,15 @@
-"""What the search for the best settings found, for docs/beyond.md; from results/climb.json."""
+"""The section of docs/beyond.md on the search for settings, from results/climb.json."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from pseudocoreset.reproduce.text_table import TextTable
+from pseudocoreset.reproduce.text_table import TextTable, folded
 
 LONG = 900
-"""A run of so many updates was to show how good its settings are, not to compare them."""
+"""Runs with at least this many updates are listed in the table of the longest runs."""
 TELLING = 0.015
-"""Two chains of one coreset differ by less in their NLL."""
+"""Changes of the NLL below this are noise."""
 Row = dict[str, Any]
 
 _WORDS = """\
@@ -31,8 +31,7 @@ and `data_steps` (the coreset's MAP solution, after a few steps on real data, re
 lost 7 to 38 points). Starting from cluster centres instead of random images (`init` clusters) made
 no difference beyond noise.
 
-{changes}
-"""
+{changes}"""
 
 
 def search_section(results: Path, page: Path) -> str:
@@ -45,7 +44,7 @@ def search_section(results: Path, page: Path) -> str:
         file=file.relative_to(page.parent.parent).as_posix(),
         telling=TELLING,
         longest=longest_table(searches).markdown(),
-        changes=changes_table(searches).markdown(),
+        changes=folded("Single changes", changes_table(searches).markdown()),
     )
 
 
@@ -59,7 +58,7 @@ def longest_table(searches: list[Row]) -> TextTable:
         first = (str(settings["ipc"]), settings["method"], settings["form"])
         taken = (f"{settings['steps']:,}", f"{row['distill_s']:.0f}")
         lines.append((*first, *taken, *(_pair(row, way) for way in ("single", "chain", "pooled"))))
-    header = ("per class", "method", "form", "updates", "seconds")
+    header = ("images per class", "method", "form", "updates", "seconds")
     return TextTable((*header, "one network", "one chain", "both chains pooled"), [lines])
 
 
@@ -81,7 +80,7 @@ def changes_table(searches: list[Row]) -> TextTable:
                     (number, str(settings["ipc"]), settings["method"], words, *scores, kept)
                 )
             before = row if row["kept"] else before
-    header = ("search", "per class", "method", "change", "before", "after", "kept")
+    header = ("search", "images per class", "method", "change", "before", "after", "kept")
     return TextTable(header, [lines])
 
 

@@ -1,7 +1,7 @@
-"""What `mkdocs build` needs beside mkdocs.yml: the README as home, and files outside docs/.
+"""A hook for `mkdocs build`: the README as home, and files outside docs/.
 
 Pages link to `../results/…` and to code, so that they work on GitHub as well. The linked files are
-copied into the site, and the links turned to the copies.
+copied into the site, and the links are changed to the copies. Lines do not break around ±.
 """
 
 import re
@@ -29,7 +29,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    return OUTSIDE.sub(r"](\1", markdown).replace("](docs/", "](")
+    linked = OUTSIDE.sub(r"](\1", markdown).replace("](docs/", "](")
+    return linked.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
 def home() -> str:

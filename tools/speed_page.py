@@ -1,7 +1,7 @@
-"""Fill the tables of docs/speed.md and README.md with what was measured.
+"""Write the tables of docs/speed.md from the JSON files in results/.
 
-Between `<!-- NAME -->` and `<!-- /NAME -->` stands what `tables` makes of the files in results/;
-the words around are a person's. `python tools/render.py` writes them.
+`filled` puts each table between its marks, `<!-- NAME -->` and `<!-- /NAME -->`. The text around
+the marks is written by hand. `python tools/render.py` runs this.
 """
 
 import json
@@ -14,16 +14,13 @@ from pseudocoreset.reproduce.cells import SIZES
 from pseudocoreset.reproduce.text_table import TextTable
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "docs" / "speed.md", ROOT / "README.md")
-UPDATE_GOALS = ((1, 0.05, 6.0), (10, 0.06, 5.0), (50, 0.18, 4.0))
-"""Of an update of FBPC with so many images per class: seconds, and the ratio to its plain twin."""
 NONE = "–"
 
 Row = dict[str, Any]
 
 
 def filled(text: str, made: dict[str, str]) -> str:
-    """The text with every table that it has a place for."""
+    """Replace what stands between the marks of each table."""
     for name, table in made.items():
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         text = place.sub(lambda found, table=table: f"{found[1]}{table}{found[2]}", text)
@@ -31,39 +28,33 @@ def filled(text: str, made: dict[str, str]) -> str:
 
 
 def tables(results: Path) -> dict[str, str]:
+    """All tables and sentences of the page by the name of their marks."""
+
     def read(name: str) -> Any:
         return json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
 
     rows, memory, growing = read("benchmark"), read("memory"), read("scaling")
     rows = [row for row in rows if row["row"]["data"].startswith("cifar10")]
-    updates = [row for row in rows if row["what"] == "fbpc update" and row["net"] == "convnet"]
-    profiled = read("memory-profile")
+    of_convnet = [row for row in rows if row["net"] == "convnet"]
     agreement = read("fast-and-plain")
-    looks = read("looks")
     starts = read("cold-start")
     plans = {name: read(name)["rows"] for name in ("plan", "plan-gpu")}
     by_hand = read("whole-job")["rows"]
-    whole_job_s = whole_jobs(plans["plan-gpu"], *by_hand)
-    quickstart_s = max(read("quickstart")["seconds"])
     return {
-        "goals": of_goals(rows, whole_job_s, quickstart_s).markdown(),
-        "updates": of_updates(rows).markdown(),
-        "headline": of_headline(updates).markdown(),
-        "looks": of_looks(looks).markdown(),
+        "headline": of_headline(of_convnet).markdown(),
+        "job": of_job(starts["job"]),
+        "start": of_start(starts).markdown(),
+        "updates": of_updates(of_convnet).markdown(),
+        "other-updates": of_updates([row for row in rows if row not in of_convnet]).markdown(),
+        "agreement": of_agreement(agreement["rows"]).markdown(),
         "memory": of_memory(memory).markdown(),
-        "pieces": of_pieces(profiled).markdown(),
-        "allocators": of_allocators(profiled).markdown(),
         "growth": of_growth(growing).markdown(),
         "plans": of_plans(plans).markdown(),
-        "agreement": of_agreement(agreement["rows"]).markdown(),
-        "start": of_start(starts).markdown(),
-        "job": of_job(starts["job"]),
+        "whole-jobs": of_whole_jobs(plans["plan-gpu"], *by_hand).markdown(),
         "measured": measured_on(
             {
                 "benchmark": rows,
-                "looks": looks,
                 "memory": memory,
-                "memory-profile": profiled,
                 "scaling": growing,
                 "fast-and-plain": [agreement],
                 **plans,
@@ -75,78 +66,46 @@ def tables(results: Path) -> dict[str, str]:
     }
 
 
-def whole_jobs(plans: list[Row], first: Row, many: Row) -> dict[str, tuple[float, float]]:
-    """The seconds of the whole job in three ways, and what each may take at most."""
+def of_whole_jobs(plans: list[Row], first: Row, many: Row) -> TextTable:
+    """The seconds of the whole job in three ways."""
     spent = {row["command"]: row["took_s"] for row in plans}
     with_many = sum(many["took_s"]) + spent["distill"] + spent["evaluate"]
-    return {
-        "whole job at 10 per class, kernels compiled before": (sum(spent.values()), 240.0),
-        "the same, nothing compiled before": (sum(first["took_s"]), 240.0),
-        "with 100 experts of 50 epochs, in pieces": (with_many, 900.0),
+    seconds = {
+        "20 experts of 30 epochs, kernels compiled before": sum(spent.values()),
+        "the same with nothing compiled": sum(first["took_s"]),
+        "100 experts of 50 epochs, commands timed separately": with_many,
     }
-
-
-def of_goals(
-    rows: list[Row], whole_job_s: dict[str, tuple[float, float]], quickstart_s: float
-) -> TextTable:
-    """What was to be reached, and what is: at most so much, of ratios at least."""
-    found = {(row["what"], row["net"], row["ipc"]): row for row in rows}
-    lines = []
-
-    def goal(what: str, reached: float, limit: float, form: str, least: bool = False) -> None:
-        met = reached >= limit if least else reached <= limit
-        asked = f"{'at least' if least else 'at most'} {form.format(limit)}"
-        lines.append((what, asked, form.format(reached), "met" if met else "missed"))
-
-    for ipc, seconds, ratio in UPDATE_GOALS:
-        row = found["fbpc update", "convnet", ipc]
-        goal(f"FBPC update, {ipc} per class", row["fast_s"], seconds, "{:.3f} s")
-        goal("beside its plain twin", row["ratio"], ratio, "{:.1f}×", least=True)
-    goal("expert's epoch", found["expert epoch", "convnet", None]["fast_s"], 0.12, "{:.3f} s")
-    chains = found["sghmc 5 seeds", "convnet", 10]
-    goal("SGHMC, 5 chains at 10 per class, captured before", chains["fast_s"], 3.0, "{:.2f} s")
-    for name, (seconds, limit) in whole_job_s.items():
-        goal(name, seconds, limit, "{:.0f} s")
-    for (what, net, ipc), row in found.items():
-        if what == "fbpc update" and "paper_gb" in row:  # ours is without the step on real images
-            name = f"memory of an update, {net}, {ipc} per class"
-            goal(name, row["peak_gb"], row["paper_gb"], "{:.2f} GB")
-    goal("quickstart on two CPU cores", quickstart_s, 60.0, "{:.0f} s")
-    return TextTable(("", "goal", "reached", ""), [lines])
+    return TextTable(("", "seconds"), [[(name, f"{each:.0f}") for name, each in seconds.items()]])
 
 
 def of_start(starts: Row) -> TextTable:
-    """Seconds until a command gets going, and those of a further step."""
+    """Seconds until a command makes progress, and those of one further step."""
     names = {
-        "experts": ("the first epoch of `experts`", "first", (15.0, 6.0)),
-        "distill": ("the first update of `distill`, FBPC", "first", (15.0, 6.0)),
-        "evaluate": ("all of `evaluate`, 5 seeds", "end", (20.0, 10.0)),
+        "experts": ("the first epoch of `experts`", "first"),
+        "distill": ("the first update of `distill`, FBPC", "first"),
+        "evaluate": ("the end of `evaluate`, 5 seeds", "end"),
     }
     found = {(row["edition"], row["command"], row["caches"]): row for row in starts["rows"]}
     lines = []
-    for command, (what, until, goals) in names.items():
+    for command, (what, until) in names.items():
         old = found["before", command, "empty"]
-        for caches, goal in zip(("empty", "full"), goals, strict=True):
-            row = found["after", command, caches]
-            before = f"{old[until]:.1f}" if caches == "empty" else NONE
-            later = command != "evaluate"
-            lines.append(
-                (
-                    what,
-                    caches,
-                    before,
-                    f"{row[until]:.1f}",
-                    f"{goal:.0f}",
-                    f"{old['then']:.3f}" if later else NONE,
-                    f"{row['then']:.3f}" if later else NONE,
-                )
-            )
-    head = ("", "caches", "before, s", "now, s", "goal", "each further one before", "now")
-    return TextTable(head, [lines])
+        new = found["after", command, "empty"]
+        times = [f"{row[until]:.1f}" for row in (old, new, found["after", command, "full"])]
+        later = [NONE if command == "evaluate" else f"{row['then']:.3f}" for row in (old, new)]
+        lines.append((what, *times, *later))
+    header = (
+        "seconds until",
+        "`torch.compile`, empty caches",
+        "Triton, empty caches",
+        "Triton, full caches",
+        "each further one, `torch.compile`",
+        "each further one, Triton",
+    )
+    return TextTable(header, [lines])
 
 
 def of_job(job: Row) -> str:
-    """The whole job, in a sentence."""
+    """Time and scores of the whole job in two sentences."""
     pooled = job["pooled"]
     parts = " + ".join(f"{seconds:.0f}" for seconds in job["took_s"])
     return (
@@ -157,57 +116,40 @@ def of_job(job: Row) -> str:
 
 
 def of_updates(rows: list[Row]) -> TextTable:
-    """All of the benchmark, ratios first."""
+    """The package beside plain PyTorch."""
     forms = {
-        "plain / ours": ("ratio", "{:.1f}×"),
+        "network": ("net", "{}"),
+        "images per class": ("ipc", "{}"),
+        "MAP steps": ("map_steps", "{:g}"),
         "plain, s": ("plain_s", "{:.3g}"),
         "ours, s": ("fast_s", "{:.3g}"),
-        "MAP steps": ("map_steps", "{:g}"),
+        "plain / ours": ("ratio", "{:.1f}×"),
         "plain, GB": ("plain_peak_gb", "{:.2f}"),
         "ours, GB": ("whole_peak_gb", "{:.2f}"),
-        "without real batch": ("peak_gb", "{:.2f}"),
-        "paper, s": ("paper_s", "{:.2f}"),
-        "paper, GB": ("paper_gb", "{:.2f}"),
     }
-    lines = [
-        (
-            row["what"],
-            row["net"],
-            words(row, "ipc", "{}"),
-            *shaped(row if "real_batch_gb" in row else row | {"peak_gb": None}, forms),
-        )
-        for row in rows
-    ]
-    return TextTable(("", "network", "ipc", *forms), [lines])
+    if len({row["net"] for row in rows}) == 1:
+        del forms["network"]
+    lines = [(row["what"], *shaped(row, forms)) for row in rows]
+    return TextTable(("", *forms), [lines])
 
 
 def of_headline(rows: list[Row]) -> TextTable:
-    """The update of the paper's method, for the README."""
+    """An update of FBPC by size, beside plain PyTorch and the paper."""
     forms = {
         "images per class": ("ipc", "{}"),
         "seconds": ("fast_s", "{:.3f}"),
-        "plain / ours": ("ratio", "{:.1f}×"),
+        "plain PyTorch, seconds": ("plain_s", "{:.2f}"),
+        "times faster": ("ratio", "{:.1f}"),
         "GB": ("whole_peak_gb", "{:.2f}"),
-        "without the real batch": ("peak_gb", "{:.2f}"),
-        "paper: seconds": ("paper_s", "{:.2f}"),
-        "paper: GB": ("paper_gb", "{:.2f}"),
+        "paper, seconds": ("paper_s", "{:.2f}"),
+        "paper, GB": ("paper_gb", "{:.2f}"),
     }
-    return TextTable(tuple(forms), [[shaped(row, forms) for row in rows]])
-
-
-def of_looks(rows: list[Row]) -> TextTable:
-    """An update that looks as often as it does, and one that looks once."""
-
-    def line(row: Row) -> tuple[str, ...]:
-        times = (f"{row[name] * 1000:.1f}" for name in ("seconds", "seconds_with_one"))
-        return (f"`{row['method']}`", f"{row['ipc']}", *times)
-
-    head = ("method", "images per class", f"{rows[0]['looks']} looks, ms", "one, ms")
-    return TextTable(head, [[*map(line, rows)]])
+    updates = [row for row in rows if row["what"] == "fbpc update"]
+    return TextTable(tuple(forms), [[shaped(row, forms) for row in updates]])
 
 
 def of_memory(rows: list[Row]) -> TextTable:
-    """A row a method and network, a column a size."""
+    """One row per method, one column per size."""
     found = {(row["what"].removesuffix(" update"), row["ipc"]): row for row in rows}
 
     def line(name: str, method: str, value: str) -> tuple[str, ...]:
@@ -217,54 +159,18 @@ def of_memory(rows: list[Row]) -> TextTable:
     measured = {method for method, _ in found}
     for method in (name for name in METHODS if name in measured):
         alone = method == "fbpc"
-        name = f"`{method}`, without the real batch" if alone else f"`{method}`"
+        name = f"`{method}`, without the step on real images" if alone else f"`{method}`"
         of_paper = line("", method, "paper_gb")[1:]
         stated = NONE if NONE in of_paper else " · ".join(of_paper)
         lines.append((*line(name, method, "peak_gb"), stated))
         if alone:
             lines.append((*line(f"`{method}`", method, "whole_peak_gb"), NONE))
-    return TextTable(("method", *map(str, SIZES), "in the paper"), [lines])
-
-
-def of_pieces(rows: list[Row]) -> TextTable:
-    """What the peak of an update is made of, by stream and by what needed it first."""
-    groups = [
-        [
-            (
-                row["net"],
-                f"{row['ipc']}",
-                f"{row['streams']}",
-                f"{piece['mib']:.0f}",
-                f"{piece['number']}",
-                piece["stream"].removeprefix("stream "),
-                f"`{piece['for']}`",
-            )
-            for piece in row["pieces"]
-        ]
-        for row in rows
-        if row["pieces"]
-    ]
-    header = ("network", "ipc", "streams", "MiB", "pieces", "stream", "needed first by")
-    return TextTable(header, groups)
-
-
-def of_allocators(rows: list[Row]) -> TextTable:
-    """The same peak with other settings of PyTorch's allocator, one a line."""
-    lines = [
-        (
-            row["net"],
-            f"{row['ipc']}",
-            f"{row['streams']}",
-            f"`{row['allocator']}`" if row["allocator"] else "as PyTorch has it",
-            words(row, "peak_gb", "{:.3f}"),
-        )
-        for row in rows
-    ]
-    return TextTable(("network", "ipc", "streams", "`PYTORCH_ALLOC_CONF`", "GB"), [lines])
+    return TextTable(("method", *map(str, SIZES), "paper"), [lines])
 
 
 def of_growth(rows: list[Row]) -> TextTable:
-    header = ("grows", "images per class", "parameters", "image", "classes", "seconds", "GB")
+    """One row per setting; one of ipc, network, image size and classes grows at a time."""
+    header = ("what grows", "images per class", "parameters", "image", "classes", "seconds", "GB")
     lines = [
         (
             row["row"]["grows"],
@@ -281,13 +187,13 @@ def of_growth(rows: list[Row]) -> TextTable:
 
 
 def of_plans(found: dict[str, list[Row]]) -> TextTable:
-    """Time, and what was planned over what was: of time, memory, and the experts' disk."""
+    """Planned and measured time, and the ratios of time, memory and the experts' disk."""
     forms = {
         "planned, s": ("planned_s", "{:.1f}"),
-        "took, s": ("took_s", "{:.1f}"),
-        "time: planned / taken": ("ratio", "{:.2f}"),
-        "memory: planned / taken": ("memory_ratio", "{:.2f}"),
-        "disk: planned / taken": ("disk_ratio", "{:.2f}"),
+        "measured, s": ("took_s", "{:.1f}"),
+        "time ratio": ("ratio", "{:.2f}"),
+        "memory ratio": ("memory_ratio", "{:.2f}"),
+        "disk ratio": ("disk_ratio", "{:.2f}"),
     }
     groups = [
         [

@@ -133,7 +133,7 @@ _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for: PyTorch takes seconds to import."""
+    """Import public names on first use, because importing PyTorch takes seconds."""
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 
@@ -153,7 +153,7 @@ def __dir__() -> list[str]:
 
 
 def sample_posterior(*_: Any, **__: Any) -> Any:
-    """Gone: use `sample`."""
+    """Removed. Use `sample` instead."""
     from pseudocoreset.errors import UserError
 
     raise UserError("sample_posterior is now pseudocoreset.sample(coreset, sampler, chains=1).")

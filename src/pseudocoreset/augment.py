@@ -1,11 +1,11 @@
 """Differentiable siamese augmentation (DSA; Zhao and Bilen, 2021).
 
-One kind of change is drawn a call and its parameters an image. A draw is a value: applied to
-several batches, it changes each in the same way ("siamese"), and gradients flow to the images.
+Each call draws one kind of change, with parameters for each image. The same draw can be applied to
+several batches ("siamese"). Gradients flow to the images.
 
-Every kind is a special case of one formula (look elsewhere, recolour, blank a square), and the
-kinds not drawn get the parameters that change nothing. So the choice is made on the device: there
-is nothing to wait for, and one CUDA graph serves all kinds.
+Every kind is a special case of one formula (warp, recolour, blank a square); the other kinds get
+parameters that change nothing. So the choice is made on the device without waiting for it, and one
+CUDA graph serves all kinds.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ ROTATE = 15.0  # degrees, either way
 
 
 class Chance(NamedTuple):
-    """The random numbers behind one draw; apart from the rest, which can be compiled."""
+    """The random numbers of one draw. They are separate because the rest can be compiled."""
 
     kind: Int64[Tensor, " 1"]
     unit: Float[Tensor, "7 n"]
@@ -53,13 +53,13 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """DSA with some of its kinds; with none of them, images pass unchanged."""
+    """DSA with some kinds of change; with none of them, images are unchanged."""
 
     kinds: tuple[str, ...]
 
     @staticmethod
     def parse(option: str, mirror: bool) -> "Augmentation":
-        """Read `on`, `off` or `kind,kind`; `on` leaves out flips where they change the class."""
+        """Parse `on`, `off` or `kind,kind`; `on` excludes flips if they change the class."""
         if option == "off":
             return Augmentation(())
         if option == "on":
@@ -83,13 +83,13 @@ class Augmentation:
         return self.draw_from(self.chance(number, generator), size)
 
     def chance(self, number: int, generator: torch.Generator) -> Chance:
-        """All that is random in a draw for `number` images."""
+        """The random numbers of a draw for `number` images."""
         device = generator.device
         kind = torch.randint(max(len(self.kinds), 1), (1,), generator=generator, device=device)
         return Chance(kind, torch.rand(7, number, generator=generator, device=device))
 
     def draw_from(self, chance: Chance, size: int) -> Draw:
-        """The draw that follows from what chance gave, for images of side `size`."""
+        """The draw with these random numbers, for images of side `size`."""
         chosen, unit = chance
 
         def only(kind: str, value: Tensor, otherwise: float) -> Tensor:
@@ -123,7 +123,7 @@ class Augmentation:
         )
 
     def apply(self, images: Float[Tensor, "n ..."], draw: Draw) -> Float[Tensor, "n ..."]:
-        """The images changed by a draw; differentiable in them. Without kinds, any inputs."""
+        """Apply a draw to images. Differentiable."""
         if not self.kinds:
             return images
         if not {"crop", "flip", "scale", "rotate"}.isdisjoint(self.kinds):
@@ -136,7 +136,7 @@ class Augmentation:
         return images
 
     def by_chance(self, images: Float[Tensor, "n ..."], chance: Chance) -> Float[Tensor, "n ..."]:
-        """The images changed by the draw that follows from what chance gave."""
+        """Apply the draw with these random numbers to images."""
         if self.kinds and can_augment(images):
             places = {k: self.kinds.index(k) if k in self.kinds else -1 for k in KINDS}
             return augmented(images, *chance, places, _reach(images.shape[-1]))
@@ -145,14 +145,14 @@ class Augmentation:
     def __call__(
         self, images: Float[Tensor, "n ..."], generator: torch.Generator
     ) -> Float[Tensor, "n ..."]:
-        """Draw and apply, for images that need no twin."""
+        """Draw and apply."""
         if not self.kinds:
             return images
         return self.by_chance(images, self.chance(len(images), generator))
 
 
 def _reach(size: int) -> Reach:
-    """How far changes of images of this side go."""
+    """The sizes of changes for images of this side."""
     return Reach(
         shift=int(size * CROP + 0.5),
         hole=int(size * CUTOUT + 0.5),

@@ -1,15 +1,15 @@
-"""The error that a user can fix."""
+"""Errors that users can fix."""
 
 
 class UserError(ValueError):
-    """Bad input, told in one sentence.
+    """Bad input, described in one sentence.
 
-    The message names a parameter in backticks, as Python spells it. The command line rewrites it as
-    a flag, prints the sentence without a traceback and exits with code 2.
+    The message names a parameter in backticks, as in Python. The command line shows it as a flag,
+    prints the sentence without a traceback and exits with code 2.
 
     Args:
         message: what is wrong, what was expected, what to do
-        parameter: the parameter that is wrong, if it is one
+        parameter: the name of the wrong parameter, if there is one
     """
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
@@ -18,11 +18,11 @@ class UserError(ValueError):
 
 
 class DivergedError(UserError):
-    """Numbers that are no longer finite: other settings may do."""
+    """The computation diverged: numbers are no longer finite. Other settings may help."""
 
 
 def require_type(value: object, kinds: type | tuple[type, ...], parameter: str, what: str) -> None:
-    """Refuse a value of another type.
+    """Raise an error if a value has the wrong type.
 
     Args:
         value: what was given

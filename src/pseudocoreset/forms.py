@@ -1,7 +1,7 @@
-"""How the numbers that a coreset stores become the inputs that networks see.
+"""Forms: how the stored numbers of a coreset become the inputs that networks see.
 
-A form is linear, u = decode(z), so that a gradient by what is seen goes back to what is stored
-exactly: ∇_z = decodeᵀ ∇_u.
+A form is a linear map u = decode(z) from stored numbers z to inputs u. The gradient is therefore
+exact: ∇_z = decodeᵀ ∇_u.
 
     Pixels       u = z
     Mosaic(F)    z is F × F small images, each F times as large in u: F² images for one stored
@@ -31,22 +31,22 @@ COLOURS = ((3**-0.5,) * 3, (2**-0.5, 0.0, -(2**-0.5)), (6**-0.5, -2 * 6**-0.5, 6
 
 @dataclass(frozen=True)
 class Form(ABC):
-    """A linear map from stored numbers to inputs; a value, equal to another of the same fields.
+    """A linear map from stored numbers to inputs. Forms with equal fields are equal.
 
     Args:
-        factor: how many seen inputs stand side by side in a stored one
+        factor: how many inputs lie side by side in a stored image
     """
 
     factor: int
 
     @property
     def seen(self) -> int:
-        """How many inputs are seen for each that is stored."""
+        """The number of seen inputs for each stored input."""
         return self.factor**2
 
     @abstractmethod
     def decode(self, stored: Float[Tensor, "m ..."]) -> Float[Tensor, "n ..."]:
-        """The inputs that networks see, `seen` for each stored one; differentiable.
+        """The inputs that networks see, `seen` for each stored input. Differentiable.
 
         Args:
             stored: a coreset's numbers
@@ -56,16 +56,16 @@ class Form(ABC):
     def pull_back(
         self, gradient: Float[Tensor, "n ..."], stored: Float[Tensor, "m ..."]
     ) -> Float[Tensor, "m ..."]:
-        """The gradient by the stored numbers: the transpose of `decode`.
+        """The gradient with respect to the stored numbers: the transpose of `decode`.
 
         Args:
-            gradient: by what is seen
+            gradient: the gradient with respect to the seen inputs
             stored: a coreset's numbers, whose shape is asked for
         """
 
     @abstractmethod
     def encode(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "m ..."]:
-        """Stored numbers that look like these inputs, from which a coreset can start.
+        """Stored numbers that approximate these inputs; a coreset can start from them.
 
         Args:
             inputs: `seen` for each that is to be stored, in the order in which `decode` gives them
@@ -73,7 +73,7 @@ class Form(ABC):
 
     @abstractmethod
     def check(self, input_shape: Sequence[int]) -> None:
-        """Refuse inputs that can't be stored in this form.
+        """Raise an error if inputs of this shape can't be stored in this form.
 
         Args:
             input_shape: (channels, height, width) of images, or (features,) of a table
@@ -90,7 +90,7 @@ class Form(ABC):
 
 @dataclass(frozen=True)
 class Pixels(Form):
-    """What is stored is what is seen; for images and tables."""
+    """Inputs are stored as they are. For images and tables."""
 
     factor: int = field(default=1, init=False, repr=False)
 
@@ -119,10 +119,10 @@ class Pixels(Form):
 
 @dataclass(frozen=True)
 class Mosaic(Form):
-    """A stored image is `factor` × `factor` tiles, each of which is seen at the full size.
+    """Several small images in the space of one: `factor` × `factor` tiles, enlarged when seen.
 
     Args:
-        factor: tiles side by side; it divides the images' side
+        factor: tiles side by side; the side of the images must be a multiple of it
     """
 
     def __post_init__(self) -> None:
@@ -158,14 +158,14 @@ class Mosaic(Form):
 
 @dataclass(frozen=True)
 class Chroma(Form):
-    """A mosaic that keeps colour at half the resolution of brightness: 2F² images for one stored.
+    """A mosaic with colour at half the resolution of brightness: 2F² images in the space of one.
 
-    Colours are taken apart by the orthonormal `COLOURS`. The first two channels of a stored image
+    Colours are separated by the orthonormal `COLOURS`. The first two channels of a stored image
     are the brightness of F × F images each. The third is four quarters: in the upper row both
     differences of colours of the first F × F images, in the lower row those of the others.
 
     Args:
-        factor: tiles side by side; twice the factor divides the images' side
+        factor: tiles side by side; the images' side must be a multiple of twice the factor
     """
 
     def __post_init__(self) -> None:
@@ -221,11 +221,11 @@ NAMED: dict[str, tuple[type[Mosaic] | type[Chroma], int]] = {
     "mosaic": (Mosaic, 2),
     "chroma": (Chroma, 2),
 }
-"""Forms that take a factor, by name, and a factor to advise."""
+"""Forms that take a factor, by name, and an example of a factor."""
 
 
 def parse_form(form: str | Form) -> Form:
-    """The form of this name: `pixels`, `mosaic:F` or `chroma:F`; a form is given back.
+    """The form with this name: `pixels`, `mosaic:F` or `chroma:F`. Forms are returned unchanged.
 
     Args:
         form: a name or a form

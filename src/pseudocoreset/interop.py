@@ -1,4 +1,4 @@
-"""Sets and trajectories made by other programs."""
+"""Read coresets and expert trajectories of other programs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +27,10 @@ IMAGES, LABELS = "images_best.pt", "labels_best.pt"
 def read_coreset(
     path: Path, data: Data, net: NetLike | None = None, *, trust_code: bool = False
 ) -> Pseudocoreset:
-    """A coreset of ours, a run, an npz of `images` and `labels`, or a folder with images_best.pt.
+    """Read a file of ours, a run, an npz of `images` and `labels`, or a folder with images_best.pt.
 
-    Sets of other programs say nothing of how they were normalised: bytes are normalised as `data`
-    are, floats are taken to be so already.
+    Files of other programs do not state how they were normalised: bytes are normalised as `data`,
+    floats are assumed to be normalised.
 
     Args:
         path: the file or folder

@@ -21,7 +21,7 @@ from torch import Tensor
 
 HEAD_PRIOR = 0.03
 HEAD_PRECISION = 3.0
-"""ρ and β where none are given, chosen on 300 held-out training images of digits."""
+"""Default values of ρ and β, chosen on 300 held-out training images of the digits."""
 
 
 class Heads(NamedTuple):

@@ -1,7 +1,7 @@
-"""What a network's outputs say about targets: losses, progress, predictions.
+"""Likelihoods: the loss, predictions and progress figures for classification and regression.
 
-Classification or regression is decided here and nowhere else. With outputs f of a network at an
-input and its target y:
+Only this module distinguishes classification and regression. f are the outputs of a network for
+an input with target y:
 
     Categorical    p(y | f) = softmax(f)_y; for a row of probabilities t, Σ_k t_k log p(k | f)
     Gaussian       p(y | f) = N(y; f, σ²), independently for each of the targets
@@ -25,22 +25,22 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 MOST_OUTPUTS = 1_000_000
-"""More outputs than that no file may ask for."""
+"""The largest number of outputs that a file may ask for."""
 LABEL_SHARE = 0.9
-"""A class as a row of probabilities has this much on itself, the rest spread over all."""
+"""The probability of the class itself in a softened label; the rest is spread over all classes."""
 LEAST_PROBABILITY = 1e-6
-"""Smaller probabilities count as this one where their logarithm is taken."""
+"""Smaller probabilities are replaced by this one before taking a logarithm."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """The classes that samples of a posterior predict, n points and k classes.
+    """A prediction of classes for n points and k classes.
 
     Args:
         probs: the probabilities, averaged over samples
-        entropy: of `probs`, in nats: the whole uncertainty
-        mutual_information: of class and sample, in nats: what of it more data would take away
-        samples: log-probabilities of each sample, where they were asked for
+        entropy: the entropy of `probs` in nats, the total uncertainty
+        mutual_information: the part of the entropy, in nats, that more data would remove
+        samples: the log-probabilities of each sample, if requested
     """
 
     probs: Float[Tensor, "n k"]
@@ -54,7 +54,7 @@ class Prediction:
         return self.probs.argmax(1)
 
     def to(self, device: torch.device) -> "Prediction":
-        """The same on another device.
+        """A copy on another device.
 
         Args:
             device: the device
@@ -88,13 +88,13 @@ class TargetScaling(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RegressionPrediction:
-    """The numbers that samples of a posterior predict, n points and k targets.
+    """A prediction of numbers for n points and k targets.
 
     Args:
-        mean: averaged over samples
-        std: of a new target: the noise, and how far samples are apart
-        epistemic_std: how far samples are apart: what more data would take away
-        samples: the mean that each sample predicts, where they were asked for
+        mean: the mean over samples
+        std: the standard deviation of a new target: noise and spread of the samples
+        epistemic_std: the spread of the samples, which more data would reduce
+        samples: the mean of each sample, if requested
     """
 
     mean: Float[Tensor, "n k"]
@@ -103,10 +103,10 @@ class RegressionPrediction:
     samples: Float[Tensor, "s n k"] | None = None
 
     def unscaled(self, scaling: TargetScaling | None) -> "RegressionPrediction":
-        """The same in the targets' raw units.
+        """The prediction in the targets' original units.
 
         Args:
-            scaling: of the targets that the networks were trained on; None if they were raw
+            scaling: how the training targets were scaled; None if they were not
         """
         if scaling is None:
             return self
@@ -120,7 +120,7 @@ class RegressionPrediction:
         )
 
     def to(self, device: torch.device) -> "RegressionPrediction":
-        """The same on another device.
+        """A copy on another device.
 
         Args:
             device: the device
@@ -136,7 +136,7 @@ class RegressionPrediction:
 
 
 class Likelihood(ABC):
-    """p(target | outputs of a network); a value, equal to another of the same fields."""
+    """p(target | outputs of a network). Likelihoods with equal fields are equal."""
 
     kind: ClassVar[str]
     """Its name in files."""
@@ -146,11 +146,11 @@ class Likelihood(ABC):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """How many numbers a network must put out for an input."""
+        """The number of outputs a network must have."""
 
     @property
     def step_scale(self) -> float:
-        """What step sizes on the loss are multiplied by; 1 where they suit it as they are.
+        """A factor for step sizes; 1 for classification.
 
         The curvature of a Gaussian's loss is 1/noise² in the outputs: steps shrink as noise².
         """
@@ -202,7 +202,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def lowest(self, targets: Shaped[Tensor, "n ..."]) -> float:
-        """The least that `loss` can be for these targets, whatever the outputs.
+        """The smallest possible `loss` for these targets.
 
         Args:
             targets: as for `losses`
@@ -212,7 +212,7 @@ class Likelihood(ABC):
     def progress_figure(
         self, outputs: Float[Tensor, "n k"], targets: Shaped[Tensor, "n ..."]
     ) -> Float[Tensor, ""]:
-        """What is shown while networks train; `figure_name` names it.
+        """The figure that is shown during training, called `figure_name`.
 
         Args:
             outputs: of a network
@@ -223,16 +223,16 @@ class Likelihood(ABC):
     def predict(
         self, outputs: Float[Tensor, "s n k"], *, keep_samples: bool = False
     ) -> Prediction | RegressionPrediction:
-        """What samples predict together.
+        """The prediction of all samples together.
 
         Args:
             outputs: of a network for each sample of its weights
-            keep_samples: whether the prediction has each sample's too
+            keep_samples: whether to keep the prediction of each sample
         """
 
     @abstractmethod
     def expected(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        """What one network expects of a target: probabilities, or numbers.
+        """The expected target according to one network: probabilities or numbers.
 
         Args:
             outputs: of a network
@@ -240,7 +240,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def regression_targets(self, targets: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
-        """The outputs that a regression is to give at points of these targets; differentiable.
+        """Targets for a regression on the outputs. Differentiable.
 
         Args:
             targets: as for `losses`
@@ -263,11 +263,11 @@ class Likelihood(ABC):
 
     @abstractmethod
     def as_json(self) -> dict[str, Any]:
-        """The fields and the kind, as a file holds them; `from_json` reads it."""
+        """The fields and the kind for a file; `from_json` reads them."""
 
     @staticmethod
     def from_json(fields: object) -> "Likelihood":
-        """The likelihood that a file describes; anything else is refused.
+        """The likelihood described by a file.
 
         Args:
             fields: what `as_json` gave, read back
@@ -287,10 +287,10 @@ class Likelihood(ABC):
 
 @dataclass(frozen=True)
 class Categorical(Likelihood):
-    """One of several classes, by softmax.
+    """Classification by softmax.
 
     Args:
-        classes: how many there are
+        classes: the number of classes
     """
 
     kind: ClassVar[str] = "categorical"
@@ -303,7 +303,7 @@ class Categorical(Likelihood):
 
     @property
     def outputs(self) -> int:
-        """A logit a class."""
+        """One logit per class."""
         return self.classes
 
     def losses(
@@ -392,10 +392,10 @@ class Categorical(Likelihood):
 
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
-    """Numbers with normal noise of one standard deviation.
+    """Regression with Gaussian noise.
 
     Args:
-        targets: how many numbers a point has
+        targets: the number of targets per point
         noise: standard deviation of the noise, in the units of the scaled targets
     """
 
@@ -412,7 +412,7 @@ class Gaussian(Likelihood):
 
     @property
     def outputs(self) -> int:
-        """A number a target."""
+        """One number per target."""
         return self.targets
 
     @property

@@ -1,4 +1,4 @@
-"""What networks put out for many points."""
+"""The outputs of networks at many points."""
 
 from copy import copy
 
@@ -15,7 +15,7 @@ CPU_BATCH = 50  # what a CPU's cache has room for; half as much time as for batc
 
 
 class Predictor:
-    """A network's outputs at the same points, for one set of weights and the next.
+    """Computes a network's outputs at fixed points for different weights.
 
     Images are given as bytes, tables as raw numbers. The points go through a batch at a time; whole
     batches all take the same step.
@@ -23,7 +23,7 @@ class Predictor:
     Args:
         net: the network
         inputs: the points
-        scaling: how networks see them; None where they are scaled already
+        scaling: how points are normalised; None if they already are
     """
 
     def __init__(self, net: Net, inputs: Shaped[Tensor, "n ..."], scaling: Scaling | None) -> None:

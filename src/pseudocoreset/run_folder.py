@@ -1,4 +1,4 @@
-"""A run on disk: configuration, metrics, checkpoint, coreset; what was begun can go on."""
+"""The folder of a run: configuration, metrics, checkpoint and coreset. Runs can be resumed."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ LOUD_SHARE = 0.01
 
 
 class OtherRunError(UserError):
-    """A folder holds another run than the one that was to go on in it, as `found` says."""
+    """The folder holds a run with other settings, described by `found`."""
 
     def __init__(self, found: str, advice: str) -> None:
         super().__init__(f"{found}: {advice}.", "out")
@@ -44,9 +44,9 @@ class OtherRunError(UserError):
 class RunFolder:
     """The folder of one distillation.
 
-    Options that are `extendable` may change when a run goes on: no update depends on them. It keeps
-    which devices and versions made its updates (`made.json`); a run goes on with another kind of
-    device or another version only if `other_versions` says so.
+    Options that are `extendable` may change when a run is resumed. The file `made.json` records the
+    devices and versions of all updates; resuming on another kind of device or with another version
+    needs `other_versions`.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def with_names_of_today(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run, where those of the first edition have the names of today.
+    """The settings of a run, where those of version 0.1 have the names of today.
 
     Args:
         config: the settings by name

@@ -1,7 +1,7 @@
-"""The one inner loop: weights ← rule(weights, ∇ loss(batch)).
+"""The training loop: weights ← rule(weights, ∇ loss(batch)).
 
-Experts, MAP solutions, the steps behind an empirical covariance and SGHMC differ in the rule and in
-where the batches come from, and in nothing else. The loss is the likelihood's *mean* over a batch.
+Experts, MAP solutions, covariance steps and SGHMC differ only in the rule and the source of the
+batches. The loss is the likelihood's *mean* over a batch.
 """
 
 from collections.abc import Callable
@@ -33,13 +33,13 @@ Batch = tuple[Float[Tensor, "b ..."], Shaped[Tensor, "b ..."]]
 
 @runtime_checkable
 class Rule(Protocol):
-    """How a gradient moves the parameters."""
+    """An update rule of the parameters."""
 
     def slots(self, params: Vector) -> State:
-        """What the rule keeps between steps, at the start."""
+        """The initial state of the rule."""
 
     def draw(self, params: Vector, generator: torch.Generator) -> State:
-        """What is random in an update; it finds it in its state."""
+        """The random numbers of an update, to be added to its state."""
 
     def update(self, state: State, gradient: Vector) -> State:
         """The new `params` and slots."""
@@ -100,7 +100,7 @@ class Adam:
 
 @runtime_checkable
 class Source(Protocol):
-    """Where a step's points come from."""
+    """A source of points."""
 
     def __call__(self, state: State, index: Int64[Tensor, " b"] | None) -> Batch:
         """The inputs at these positions, scaled, and their targets; all of them for None."""
@@ -240,8 +240,8 @@ class Training:
         slots = self._rule.slots(params)
         self._loop.load(slots)
         self._own = ("params", "loss_sum", "figure_sum", *slots)
-        # A person's own network may draw from PyTorch's global generator (dropout). It does so from
-        # a stream that follows from the run's; the person's own stays put.
+        # A user's own network may draw from PyTorch's global generator (dropout). It does so from
+        # a stream that follows from the run's; the user's own stays put.
         device = self._generator.device
         seed = self._generator.initial_seed()
         if self._draws:
@@ -257,7 +257,7 @@ class Training:
         self._loop.load({"order": order, "step": order.new_zeros(())})
 
     def run(self, steps: int) -> None:
-        """Take so many steps."""
+        """Take this many steps."""
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._global_random)
             if self._draws and self._generator.device.type == "cuda":

@@ -310,7 +310,7 @@ def test_listing_and_names(results, capsys):
 
 def test_command_writes_the_page_and_draws(results):
     page = (results / "beyond.md").read_text()
-    assert "## digits" in page
+    assert "## Digits" in page
     run("beyond", "--data", "digits", "--out", results, "--cells", "best/1", *SMALL[2:], "--quiet")
     assert (results / "pictures" / "digits-beyond.png").exists()
     assert (results / "pictures" / "digits-best-ipc1.png").exists()

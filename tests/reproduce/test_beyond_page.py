@@ -23,12 +23,15 @@ from pseudocoreset.reproduce.beyond.plot import (
 from pseudocoreset.reproduce.beyond.published import GOALS, PUBLISHED
 from pseudocoreset.reproduce.beyond.stored import found_cells, write_cell
 from pseudocoreset.reproduce.beyond.tables import (
+    HEADER,
+    MORE,
+    SHOWN,
     ablation_table,
     beyond_table,
     goals_table,
     published_table,
 )
-from pseudocoreset.reproduce.cells import SIZES, Scope, beyond_cells
+from pseudocoreset.reproduce.cells import SIZES, Scope
 from pseudocoreset.reproduce.pictures import POINTS, shown_by
 from pseudocoreset.reproduce.shipped import shipped_path
 
@@ -71,15 +74,15 @@ def test_one_coreset_has_no_deviation_and_jpeg_no_numbers():
     assert row_of(beyond_table(found_of(one), "cifar10").markdown(), "1", title)[12].startswith("≥")
 
 
-def test_missing_cells_are_dashes():
-    text = beyond_table({}, "cifar10").markdown()
-    rows = [line for line in text.splitlines()[2:] if line]
-    ablations = [cell for cell in beyond_cells("cifar10") if cell.method.startswith("ablation")]
-    assert len(rows) == len(beyond_cells("cifar10")) - len(ablations)
-    assert set(row_of(text, "50", "**best**")[2:]) == {"–"}
-    text = ablation_table({}, "cifar10").markdown()
-    assert len(text.splitlines()) == 2 + len(ablations) == 8
-    assert set(row_of(text, "best settings, unrolled finish")[1:]) == {"–"}
+def test_tables_have_only_measured_cells():
+    found = found_of(made_beyond("best", 10, 74.0), made_beyond("ablation-pixels", 10, 70.0))
+    assert len(beyond_table(found, "cifar10").markdown().splitlines()) == 2 + 1
+    assert len(ablation_table(found, "cifar10").markdown().splitlines()) == 2 + 1
+
+
+def test_page_shows_every_column_once_or_as_a_key():
+    assert set(SHOWN) | set(MORE) == set(HEADER)
+    assert set(SHOWN) & set(MORE) == {"images per class", "coreset"}
 
 
 def test_scores_of_a_posterior_that_was_not_asked_are_dashes():
@@ -188,7 +191,7 @@ def test_scopes_are_those_scored_on_test_images(tmp_path):
     assert beyond_scopes(tmp_path) == [CIFAR10, Scope("fashion-mnist")]
     text = beyond_page(tmp_path, tmp_path / "beyond.md")
     assert "No coreset is scored on the test images yet." in text
-    assert text.count("## fashion-mnist") == 1
+    assert text.count("## Fashion-MNIST\n") == 1
     assert "80.5" in row_of(text, "Fashion-MNIST, one chain")[4]
 
 

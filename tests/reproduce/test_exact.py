@@ -1,6 +1,7 @@
 """`reproduce exact`, tiny; and what it is built of, against closed forms."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from oracles.chains import logistic_moments
 from oracles.linear_gaussian import Gaussian, kl, posterior, weighted_posterior
 from pseudocoreset.cli import main
 from pseudocoreset.methods import Points
-from pseudocoreset.reproduce.exact import measure
+from pseudocoreset.reproduce.exact import measure, show
 from pseudocoreset.reproduce.exact.hmc import at, hmc_step
 from pseudocoreset.reproduce.exact.linear import LinearTruth
 from pseudocoreset.reproduce.exact.logistic import (
@@ -224,3 +225,28 @@ def test_command_measures_draws_and_skips(tmp_path, monkeypatch, capsys):
     assert again["trials"][0]["distances"] == whole["trials"][0]["distances"]
     assert main([*command, "--list"]) == 0
     assert "linear: 1 trials measured" in capsys.readouterr().out
+
+
+def test_page_has_the_medians_of_the_table_and_says_where_trials_are_missing(monkeypatch):
+    def trial(number: float, *methods: str):
+        values = {"forward": number, "reverse": 2 * number, "mmd": number / 10, "r_hat": 1 + number}
+        return {"n": 455, "distances": {"2": dict.fromkeys(methods, values)}}
+
+    trials = [trial(0.1, "random", "fbpc"), trial(0.3, "random"), trial(0.2, "random", "fbpc")]
+    found = {"logistic": trials, "mean": [], "linear": []}
+    monkeypatch.setattr(show, "stored", lambda _, name: {"trials": found[name]})
+    page = show.exact_page(Path())
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert rows == [
+        "| method | 2 points |",
+        "| --- | --- |",
+        "| random points | 0.2 / 0.4 |",
+        "| FBPC, as in the paper (2 of 3 trials) | 0.15 / 0.3 |",
+        "| method | 2 points |",
+        "| --- | --- |",
+        "| random points | 0.02 (1.30) |",
+        "| FBPC, as in the paper (2 of 3 trials) | 0.015 (1.20) |",
+    ]
+    assert (
+        "**Logistic regression, breast-cancer, 30 features and a bias, n = 455** (3 trials)" in page
+    )

@@ -18,7 +18,12 @@ from pseudocoreset.reproduce.cells import Cell, Scope
 from pseudocoreset.reproduce.fidelity import predictions
 from pseudocoreset.reproduce.fidelity.measure import read_fidelity
 from pseudocoreset.reproduce.fidelity.predictions import Kept, sampler_for
-from pseudocoreset.reproduce.fidelity.show import fidelity_text, same_accuracy
+from pseudocoreset.reproduce.fidelity.show import (
+    HEADER,
+    fidelity_page,
+    fidelity_text,
+    same_accuracy,
+)
 from pseudocoreset.reproduce.shipped import shipped_path
 
 NET = "convnet:width=4,depth=1"
@@ -113,6 +118,17 @@ def test_table_shows_every_cell(results):
     assert text.count("\n| ") == 5 + 2 * 2
     assert "without augmentation" in text
     assert "| random real images | 1 |" in text
+
+
+def test_page_shows_every_column_and_names_missing_protocols(results):
+    page = fidelity_page(results)
+    assert page.count("\n| ") == 2 * (5 + 2 * 2)  # the columns are in two tables
+    assert [name for name in HEADER if f" {name} |" not in page] == []
+    assert page.endswith("Not measured yet: `bayes`.\n")
+
+
+def test_page_without_cells_says_so(tmp_path):
+    assert fidelity_page(tmp_path) == "Not measured yet: `tuned`, `bayes`, `plain`.\n"
 
 
 def test_real_images_of_the_same_accuracy_lie_between_two_sizes():

@@ -157,10 +157,10 @@ def test_tables_are_written_beside_the_cells(results, capsys):
     assert "Nothing is measured without --data" in capsys.readouterr().out
     page = (results / "results.md").read_text()
     assert page.startswith(MARK.format(COMMAND))
-    section = page[page.index("## digits") :]
+    section = page[page.index("## Digits") :]
     assert "not measured" not in section
-    assert section.count("1 expert × 2 epochs, 1 of ") == 24
-    assert section.count("updates, 2 seeds") == 24
+    assert section.count("1 expert × 2 epochs, 1 of ") == 12
+    assert section.count("updates, 2 seeds") == 12
     assert (
         "![FBPC, 50 per class, 10 of them shown, recipe `paper`](pictures/digits-fbpc-ipc50.png)"
         in section
@@ -292,7 +292,7 @@ def test_dsa_cells_are_not_augmented_and_a_holdout_has_its_own_folder(shortened,
     assert (content["protocol"]["split"], content["protocol"]["images"]) == ("holdout", 100)
     assert content["coreset"]["holdout"] == content["experts"]["holdout"] == 100
     assert not (out / "coresets").exists()
-    assert "digits, scored on 100 held-out training images" in (out / "results.md").read_text()
+    assert "Digits, scored on 100 held-out training images" in (out / "results.md").read_text()
 
 
 def test_resized_images_have_a_folder_of_their_own(shortened, tmp_path):
@@ -302,7 +302,7 @@ def test_resized_images_have_a_folder_of_their_own(shortened, tmp_path):
     made_of = json.loads(path.read_text())["coreset"]["data_fingerprint"]
     assert made_of == load_data("digits", 16).fingerprint
     assert (
-        "## digits resized to 16×16, scored on the test images" in (out / "results.md").read_text()
+        "## Digits resized to 16×16, scored on the test images" in (out / "results.md").read_text()
     )
 
 

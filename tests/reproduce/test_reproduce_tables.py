@@ -26,6 +26,7 @@ from pseudocoreset.reproduce.stored import (
     write_measured,
 )
 from pseudocoreset.reproduce.tables import (
+    MADE_WITH,
     by_paper,
     dsa_made_with,
     dsa_table,
@@ -104,15 +105,16 @@ def test_page_has_tables_by_the_papers_protocol(tmp_path):
     for measured in found.values():
         write_measured(measured.cell.path(tmp_path, CIFAR10), measured)
     page = results_page(tmp_path, tmp_path / "results.md")
+    shown = table1(by_paper(found), CIFAR10, missing=False).without(MADE_WITH).markdown()
     assert (
-        "### Table 1 with the paper's protocol: the same coresets, the paper's noise, no "
-        f"prior\n\n{text}" in page
+        "<summary>Table 1 with the paper's protocol: the same coresets, the paper's noise, no "
+        f"prior</summary>\n\n{shown}" in page
     )
-    assert "### DSA with the paper's protocol" not in page
+    assert "<summary>DSA with the paper's protocol" not in page
     plain = made(fbpc(table="dsa"), 52.0)
     write_measured(plain.cell.path(tmp_path, CIFAR10), plain)
     page = results_page(tmp_path, tmp_path / "results.md")
-    again = page[page.index("### DSA with the paper's protocol") :]
+    again = page[page.index("<summary>DSA with the paper's protocol") :]
     assert "49.00 ± 0.10 (paper 55.07 ± 1.30: missed)" in line_of(again, "FBPC (no DSA)")
     assert "60.00 ± 0.10 (paper 62.33 ± 0.34: missed)" in line_of(again, "FBPC (DSA)")
 
@@ -210,11 +212,11 @@ def test_rendered_has_a_page_and_latex_beside_the_cells(tmp_path):
     assert "47.00" in texts[out / "dsa" / "cifar10-by-paper.tex"]
     (page,) = rendered(tmp_path / "nothing").values()  # and no empty tables
     assert "with the paper's protocol" not in page
-    assert "## cifar10, scored on the test images" in page
+    assert "## CIFAR-10, scored on the test images" in page
     stored(tmp_path / "other", made(fbpc(), 60.0), scope=Scope("digits"))
     page = rendered(tmp_path / "other")[tmp_path / "other" / "results.md"]
-    assert "## digits" in page
-    assert "## cifar10" not in page
+    assert "## Digits" in page
+    assert "## CIFAR-10" not in page
     page = texts[out / "results.md"]
     assert "60.00 ± 0.10" in page
     assert "scored on 5,000 held-out training images" in page
@@ -228,9 +230,10 @@ def test_results_page_has_what_a_person_adds(tmp_path):
     said = {"opening": "In short.\n", "goals": {CIFAR10: "all\n"}}
     page = results_page(tmp_path, tmp_path / "docs" / "page.md", writer="`me`", **said)
     assert page.startswith("<!-- written by `me` from")
-    assert page.index("# Results\n\nIn short.\n\n`me` writes this page") > 0
+    summary = page.index("| CIFAR-10 | FBPC |")
+    assert summary < page.index("\nIn short.\n") < page.index("`me` writes this page")
     assert f"under `{tmp_path.name}`" in page
-    assert "test images\n\n### Goals, set before measuring\n\nall\n\n### How" in page
+    assert "<summary>Goals, set before measuring</summary>\n\nall\n\n</details>" in page
 
 
 def test_reproduce_leaves_pages_beside_its_results_alone(tmp_path, monkeypatch):

@@ -100,14 +100,17 @@ def test_table2_has_its_cells_in_half_precision_from_the_epochs_used(tmp_path, c
     (store,) = (tmp_path / "reproduce-work" / "digits").glob("experts-*/")
     assert ExpertStore.open(store).identity.half
     page = (out / "results.md").read_text()
-    row = line_of(page[page.index("### Table 2:") :], "10", "FBPC-isotropic", "best")
+    row = line_of(page[page.index("### Table 2\n") :], "10", "FBPC-isotropic", "best")
     mean = 100 * sum(seed["accuracy"] for seed in best["seeds"]) / 2
     assert f"| {mean:.2f} ± " in row
-    again = line_of(page[page.index("### Table 2 with") :], "10", "FBPC-isotropic", "best")
-    for line, pooled in ((row, best["pooled"]), (again, best["by_paper"]["pooled"])):
+    again = line_of(page[page.index("<summary>Table 2 with") :], "10", "FBPC-isotropic", "best")
+    start = page.index("### Table 2\n")
+    details = page[page.index("<summary>More scores and how each was made", start) :]
+    below = line_of(details, "10", "FBPC-isotropic", "best")
+    for line, pooled in ((below, best["pooled"]), (again, best["by_paper"]["pooled"])):
         assert f"| {100 * pooled['accuracy']:.2f} / {pooled['nll']:.2f} |" in line
-    assert "1 of 3 updates, form mosaic:2, 2 seeds" in row
-    assert "### Table 1" not in page[page.index("## digits") :]  # nothing of it is measured
+    assert "1 of 3 updates, form mosaic:2, 2 seeds" in below
+    assert "### Table 1" not in page[page.index("## Digits") :]  # nothing of it is measured
     latex = (out / "table2" / "digits.tex").read_text()
     assert "chains pooled" in latex
     run("table2", *SMALL, *more, "--cells", cells, "--out", out)
@@ -143,7 +146,8 @@ def test_shipped_coreset_is_scored_on_other_networks(results, tmp_path):
     page = (out / "results.md").read_text()
     row = line_of(page[page.index("### Across") :], "10", "made for ConvNet", "paper")
     assert f"{100 * other['accuracy']:.1f} ± " in row.split("|")[7]
-    assert "the shipped coreset" in row
+    details = page[page.index("<summary>How each was made", page.index("### Across")) :]
+    assert "the shipped coreset" in line_of(details, "10", "made for ConvNet", "paper")
 
 
 def test_shipped_coreset_of_another_recipe_network_or_holdout_is_not_taken(results):
@@ -235,8 +239,9 @@ def test_corruptions_are_scored_by_both_protocols(shortened, tmp_path):
             assert part["degradation"] == pytest.approx(lost)
     assert cell["corruptions"] != cell["by_paper"]["corruptions"]
     page = (out / "results.md").read_text()
-    row = line_of(page, "FBPC, recipe `paper`", "accuracy %", "ours")
-    assert row.endswith(f"| {100 * cell['corruptions']['mean']['accuracy']:.1f} |")
+    mean = cell["corruptions"]["mean"]
+    figures = [f"{100 * mean[name]:.1f}" for name in ("accuracy", "degradation")]
+    assert line_of(page, "mean") == f"| mean | {' | '.join(figures)} |"
 
 
 def test_protocol_scores_random_images_by_two_readings(tmp_path, capsys):

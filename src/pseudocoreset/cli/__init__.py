@@ -1,4 +1,4 @@
-"""The command line. Each command is a module of this package, imported when it is run."""
+"""The command line. Each command is a module, imported when it is run."""
 
 import os
 import sys

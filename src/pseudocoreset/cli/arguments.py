@@ -1,4 +1,4 @@
-"""Flags made from the fields of options, with values from a YAML file beneath them."""
+"""Make flags from the fields of options, and read values from flags and YAML files."""
 
 import argparse
 import re
@@ -25,11 +25,11 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a person gave: on the command line, or in a configuration file beneath it."""
+    """The options given on the command line or in a configuration file."""
 
     values: dict[str, Any]
     from_file: dict[str, Path]
-    """The options that a file gave, and which."""
+    """The options that a file gave, with its path."""
     kinds: tuple[type[Options], ...]
 
     def pick(self, options: type[T]) -> T:
@@ -128,7 +128,7 @@ class Parser:
         return name in self._owners
 
     def hint(self, hint: Callable[[str], str | None]) -> None:
-        """Add what says more of a flag that is not known.
+        """Add a hint for unknown flags.
 
         Args:
             hint: a sentence for an unknown option's name, or None
@@ -136,7 +136,7 @@ class Parser:
         self._hints.append(hint)
 
     def parse(self, words: Sequence[str]) -> Arguments:
-        """Read the command line, and configuration files beneath it.
+        """Parse the command line. Configuration files give values for flags that are missing.
 
         Args:
             words: the command line
@@ -241,7 +241,7 @@ def config_files(words: Sequence[str]) -> list[Path]:
 
 
 RUN_FACTS = ("data", "data_fingerprint", "experts", "nets", "init_coreset")
-"""What the configuration of a run tells of, and no option takes."""
+"""Entries of a run's configuration that are not options."""
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if "data_fingerprint" in content:
         nets = content.get("nets")
         content = {k: v for k, v in content.items() if k not in RUN_FACTS}
-        if "learn_labels" in content:  # of the first edition
+        if "learn_labels" in content:  # of version 0.1
             content["labels"] = "learned" if content.pop("learn_labels") is True else "hard"
         if nets is not None:
             content["net"] = nets

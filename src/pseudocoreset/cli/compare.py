@@ -1,4 +1,4 @@
-"""`compare`: how far the predictions of two posteriors are apart."""
+"""`compare`: compare the predictions of two posteriors."""
 
 import warnings
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional(
         "a",
         "a posterior, a coreset (also gallery:NAME-IPC), the folder of a run, or full for all "
@@ -101,7 +101,7 @@ def run(arguments: Arguments) -> None:
         b,
         data,
         split=own.split,
-        other_data=True,  # looked at above, and warned of once
+        other_data=True,  # checked above
         device=common.device,
         progress=progress_for(arguments),
     )
@@ -123,7 +123,7 @@ def _read(arguments: Arguments, name: str, data: Data) -> Comparable:
 
 
 def _warn_of_other_settings(a: Posterior, b: Posterior) -> None:
-    """Say in what the sampling of the two differs; weights and chains may."""
+    """Warn if the two were sampled differently, except for weights and chains."""
     may = ("weight", "class_weights", "chains")
     settings = [
         {k: v for k, v in each.details["protocol"].items() if k not in may} for each in (a, b)

@@ -30,7 +30,7 @@ from pseudocoreset.report.tensorboard import Curves, require_tensorboard, write_
 
 @dataclass(frozen=True)
 class MethodOptions(Options):
-    """Which method, by which recipe, with which experts."""
+    """Method, recipe and experts."""
 
     method: str = option(
         "fbpc", f"{', '.join(METHODS)}, or your own as package.module:Class; see its options below"
@@ -51,13 +51,13 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options."""
+    """Define the options of the command."""
     parser.add(_Options)
     add_shared(parser, words)
 
 
 def add_shared(parser: Parser, words: list[str]) -> None:
-    """What `plan distill` takes too."""
+    """Options that `plan distill` has too."""
     parser.add(DataOptions)
     parser.add(MethodOptions)
     parser.add(NetOptions)
@@ -101,7 +101,7 @@ def options_of(arguments: Arguments) -> DistillOptions:
 
 
 def job_of(arguments: Arguments, data: Data) -> tuple[Job, list[ExpertStore], list[str]]:
-    """What is to be done: a complete job, the experts and the networks."""
+    """The complete job, the experts and the networks."""
     named = arguments.pick(MethodOptions)
     stores, nets = stores_and_nets(arguments, named.experts, data)
     options = options_of(arguments)

@@ -53,7 +53,7 @@ _Found = list[tuple[Evaluation, Evaluation | None]]
 
 @dataclass(frozen=True)
 class EvaluateOptions(Options):
-    """What is scored, how often, on what."""
+    """Options of `evaluate`."""
 
     seeds: int = option(5, "number of posteriors to sample, each with its own seed", at_least=1)
     chains: int = option(1, "chains of each posterior", at_least=1)
@@ -71,7 +71,7 @@ class EvaluateOptions(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional(
         "coreset",
         "a coreset, a posterior, the folder of a run, or one that came with the package "
@@ -84,7 +84,7 @@ def configure(parser: Parser, words: list[str]) -> None:
 
 
 def add_shared(parser: Parser, words: list[str]) -> None:
-    """What `plan evaluate` takes too."""
+    """Options that `plan evaluate` has too."""
     parser.add(DataOptions)
     parser.add(EvaluateOptions)
     parser.add(NetOptions, default="the coreset's own")
@@ -173,7 +173,7 @@ def _scored_posterior(
 
 
 def _scored_coreset(arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]) -> _Found:
-    """Scores on each network, and those of random points where they are asked for."""
+    """Scores on each network, and those of random points if requested."""
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
     nets: list[str | None] = [*nets_of(arguments, data)] or [None]
     for net in nets:  # refuse any before the work on the first
@@ -239,7 +239,7 @@ def _random_points(coreset: Pseudocoreset, data: Data, net: str | None, seed: in
 
 
 def _contents(evaluation: Evaluation, random: Evaluation | None) -> dict[str, Any]:
-    """What is written as JSON: the scores of random points are under `random`."""
+    """The content of the JSON file. Scores of random points are under `random`."""
     content = evaluation.as_json()
     if random is not None:
         kept = ("seeds", "pooled", "protocol", "coreset")

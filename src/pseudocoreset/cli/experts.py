@@ -37,14 +37,14 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.add(_Options)
     parser.add(ScaleOptions)
     add_shared(parser)
 
 
 def add_shared(parser: Parser) -> None:
-    """What `plan experts` takes too."""
+    """Options that `plan experts` has too."""
     parser.add(DataOptions)
     parser.add(NetOptions)
     parser.add(ExpertOptions)

@@ -20,7 +20,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("coreset", "a coreset, the folder of a run, or gallery:NAME-IPC")
     parser.add(_Options)
     add_common(parser)

@@ -30,14 +30,14 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("what", "a path, gallery:NAME-IPC, or a data spec such as cifar10:DIR")
     parser.add(_Options)
     add_common(parser)
 
 
 def run(arguments: Arguments) -> None:
-    """Say what something is."""
+    """Print the description."""
     options = arguments.pick(_Options)
     print(describe(arguments.text("what"), options.image_size, options.target))
 

@@ -1,4 +1,4 @@
-"""`plan`: what experts, distill, evaluate or tune with the same options would take."""
+"""`plan`: estimate the cost of experts, distill, evaluate or tune."""
 
 import re
 import sys
@@ -69,7 +69,7 @@ class _RunOptions(_OutOptions):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options: those of the command that is planned."""
+    """Define the options of the command: those of the command that is planned."""
     if not words or words[0] in ("-h", "--help"):
         parser.positional("command", f"one of {', '.join(PLANNED)}; then its options")
         return
@@ -99,7 +99,7 @@ def configure(parser: Parser, words: list[str]) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    """Say what a command would take."""
+    """Print the estimated cost of a command."""
     command, common = arguments.text("command"), arguments.pick(CommonOptions)
     json = arguments.pick(JsonOptions).json
     refuse_unwritable_file(json)
@@ -137,12 +137,12 @@ def _random_coreset(data: Data, ipc: int, net: str | None = None) -> Pseudocores
 
 
 def _with_page(planned: Plan, coreset: Pseudocoreset) -> Plan:
-    """The plan of a command that ends with the page of a run of such a coreset."""
+    """Add the time of writing the page to a plan."""
     return replace(planned, once_s=planned.once_s + _seconds_of_a_page(coreset))
 
 
 def _seconds_of_a_page(coreset: Pseudocoreset) -> float:
-    """The time of one with its images, curves of two updates and no scores."""
+    """The time of writing a page with images and curves."""
     curves = [{"update": number, "loss_x": 1.0, "loss_u": 1.0} for number in (1, 2)]
     begun = time.perf_counter()
     with TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""`predict`: predictions and uncertainty for one's own images or rows."""
+"""`predict`: predictions and uncertainty for your own images or rows."""
 
 import csv
 import warnings
@@ -30,7 +30,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("posterior", "file written by `pseudocoreset sample`")
     parser.positional("inputs", "image files, folders, or .npz with `images`; a CSV file", "+")
     parser.add(NetOptions, default="the posterior's own")
@@ -40,7 +40,7 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
 
 
 def run(arguments: Arguments) -> None:
-    """Predict a person's own inputs."""
+    """Predict inputs from files."""
     own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
     json, paths = arguments.pick(JsonOptions).json, arguments.texts("inputs")
     for path in (json, own.csv):
@@ -72,7 +72,7 @@ def run(arguments: Arguments) -> None:
 def predict_files(
     posterior: Posterior, paths: list[Path], device: str = "auto"
 ) -> Iterator[dict[str, Any]]:
-    """A row an input: probabilities by class, entropy and mutual information in nats.
+    """One row per input: class probabilities, entropy and mutual information in nats.
 
     Args:
         posterior: the posterior
@@ -98,7 +98,7 @@ def predict_files(
 
 @contextmanager
 def _json_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Write a list of rows, one after another; the file is there when all are."""
+    """Write rows as JSON. The file appears when all rows are written."""
     with whole_file(path) as part, part.open("w", encoding="utf-8") as file:
         before = "["
 
@@ -114,7 +114,7 @@ def _json_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 @contextmanager
 def _csv_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """The same as CSV: one line an input; probabilities in columns of their own."""
+    """Write rows as CSV, with one column per probability."""
     with whole_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer: Any = None
 
@@ -143,7 +143,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of one value a column."""
+    """A row with one value per column."""
     flat = {k: v for k, v in row.items() if not isinstance(v, dict | list)}
     for name, value in row.items():
         if isinstance(value, dict):

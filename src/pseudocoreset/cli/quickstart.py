@@ -1,4 +1,4 @@
-"""`quickstart`: the whole job on embedded data, beside random coresets and all the data."""
+"""`quickstart`: the whole job on included data, compared with random points and all points."""
 
 import json
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.add(_Options)
     add_common(parser)
 
@@ -120,7 +120,7 @@ def quickstart(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread of PyTorch's, nearly as fast as two for such small steps.
+    """Use one thread of PyTorch, which is nearly as fast as two for small steps.
 
     On a busy machine two would wait for one another at each operation.
     """
@@ -163,7 +163,7 @@ def _quickstart(
 
 @dataclass(frozen=True)
 class _Baselines:
-    """What FBPC is compared with, which needs no experts: random points, and all points."""
+    """The baselines of FBPC: random points and all points."""
 
     out: Path
     name: str
@@ -223,7 +223,7 @@ class _Baselines:
 
 
 def _measure_apart(baselines: _Baselines) -> None:
-    """In a process of its own, on the second core."""
+    """Score the baselines in a second process."""
     signal(SIGINT, SIG_IGN)  # the first process ends this one
     with _one_thread():
         baselines.measure(False)

@@ -9,7 +9,7 @@ from pseudocoreset.report import read_run, write_report
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("run", "the folder of a run")
     add_common(parser)
 

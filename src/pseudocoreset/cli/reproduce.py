@@ -50,7 +50,7 @@ from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.scale import Executor
 
 TABLE2_DATA = "cifar100"
-"""What Table 2 is listed and shown of where no data are given."""
+"""The data of Table 2 that are listed and shown if no data are given."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("names", f"{', '.join(NAMES)}; default: {', '.join(OF_PAPER)}", "*")
     parser.add(_Options)
     parser.add(DataOptions, default="measure nothing, render only", of=["data"])
@@ -76,7 +76,7 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
 
 
 def run(arguments: Arguments) -> None:
-    """Measure what is missing of the paper's tables, and render what there is."""
+    """Measure missing cells of the paper's tables and render the tables."""
     own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
     source, settings = arguments.pick(DataOptions), arguments.pick(ReproduceOptions)
     names = chosen_names(arguments.texts("names"))

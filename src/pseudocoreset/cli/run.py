@@ -1,4 +1,4 @@
-"""Run one command: parse, do, and turn mistakes into one sentence and an exit code."""
+"""Run a command: parse options, run, and turn errors into one sentence and an exit code."""
 
 import re
 import sys
@@ -13,10 +13,9 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 LONGEST_SENTENCE = 2000
-"""Sentences name files and what files hold."""
+"""The longest error message."""
 GIVEN_EACH_TIME = ("config", "print_config", "trust_code", "other_versions")
-"""Options that a configuration is not to have: it would name or print itself, or trust itself; and
-a word that is meant for one time."""
+"""Options that are not allowed in a configuration file."""
 
 
 def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:

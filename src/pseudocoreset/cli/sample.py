@@ -32,7 +32,7 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options."""
+    """Define the options of the command."""
     parser.positional("coreset", "a coreset, the folder of a run, or gallery:NAME-IPC")
     parser.add(_Options)
     parser.add(NetOptions, default="the coreset's own")

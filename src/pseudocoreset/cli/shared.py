@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they name."""
+"""Options of several commands."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -35,7 +35,7 @@ NETS = (
 
 @dataclass(frozen=True)
 class CommonOptions(Options):
-    """What every command takes."""
+    """Options of all commands."""
 
     seed: int = option(0, "random seed")
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
@@ -51,7 +51,7 @@ class CommonOptions(Options):
 
 @dataclass(frozen=True)
 class DataOptions(Options):
-    """Which data."""
+    """Options that name the data."""
 
     data: str = option(
         "",
@@ -74,21 +74,21 @@ class DataOptions(Options):
 
 @dataclass(frozen=True)
 class NetOptions(Options):
-    """Which networks."""
+    """Options that name networks."""
 
     net: tuple[str, ...] = option((), f"{NETS}; may be given several times")
 
 
 @dataclass(frozen=True)
 class JsonOptions(Options):
-    """Where figures go."""
+    """Options for JSON output."""
 
     json: str | None = option(None, "write the results to this JSON file")
 
 
 @dataclass(frozen=True)
 class SamplingOptions(Options):
-    """How a posterior is sampled, whatever the sampler."""
+    """Options of sampling that all samplers have."""
 
     protocol: str = option(
         "tuned",
@@ -106,7 +106,7 @@ class SamplingOptions(Options):
 
 @dataclass(frozen=True)
 class ScaleOptions(Options):
-    """Where what is independent runs."""
+    """Options for several processes or machines."""
 
     workers: int | None = option(None, "number of processes to run at the same time", at_least=1)
     ray: str | None = option(None, "run on a Ray cluster: auto, or the address of the cluster")
@@ -114,7 +114,7 @@ class ScaleOptions(Options):
 
 @dataclass(frozen=True)
 class ResumeOptions(Options):
-    """What may go on."""
+    """Options for resuming."""
 
     other_versions: bool = option(
         False, "resume work that was started on another kind of device or with other versions"
@@ -185,13 +185,13 @@ def load(arguments: Arguments) -> Data:
 
 
 def executor_for(arguments: Arguments) -> Executor | None:
-    """What runs independent parts; None: this process."""
+    """The executor; None for this process."""
     options = arguments.pick(ScaleOptions)
     return executor_of(options.workers, options.ray)
 
 
 def progress_for(arguments: Arguments) -> Progress:
-    """Bars, unless all is to be quiet."""
+    """Progress bars, unless `--quiet` is given."""
     return SILENT if arguments.flag("quiet") else progress_of(True)
 
 
@@ -209,7 +209,7 @@ def nets_of(arguments: Arguments, data: Data | None = None) -> list[str]:
 
 
 def one_net(arguments: Arguments) -> str | None:
-    """The network of a command that takes one at most."""
+    """The network of a command that takes at most one."""
     nets = nets_of(arguments)
     if len(nets) > 1:
         raise UserError(
@@ -221,7 +221,7 @@ def one_net(arguments: Arguments) -> str | None:
 
 
 def sampler_of(arguments: Arguments) -> Sampler:
-    """The sampler with its protocol's values and what was given besides."""
+    """The sampler with the values of the protocol and the given options."""
     options = arguments.pick(SamplingOptions)
     source, trust = arguments.source("sampler"), arguments.flag("trust_code")
     kind = sampler_class(options.sampler, source=source, trust_code=trust)
@@ -229,7 +229,7 @@ def sampler_of(arguments: Arguments) -> Sampler:
 
 
 def weight_of(arguments: Arguments, coreset: Pseudocoreset) -> WeightLike:
-    """How often each point counts."""
+    """How many times each point counts."""
     options = arguments.pick(SamplingOptions)
     if options.weight is not None:
         return options.weight
@@ -242,14 +242,14 @@ def stores_and_nets(
     """The experts, with their own networks; or the networks alone."""
     nets = nets_of(arguments, data)
     trust = arguments.flag("trust_code")
-    for net in nets:  # named by the person: what a store names may be that
+    for net in nets:  # the user named it, so a store may name it too
         make_net(net, **data.shape)
     stores = [ExpertStore.open(path, trust_code=trust) for path in paths]
     return (_match(stores, nets, data), []) if stores and nets else (stores, nets)
 
 
 def _match(stores: list[ExpertStore], nets: list[str], data: Data) -> list[ExpertStore]:
-    """The store of each network that was named, in that order; none may be left over."""
+    """The store of each named network, in that order."""
     by_net = {store.identity.net: store for store in stores}
     found = []
     for net in nets:
@@ -268,7 +268,7 @@ def _match(stores: list[ExpertStore], nets: list[str], data: Data) -> list[Exper
 
 
 def prints_figures(arguments: Arguments) -> bool:
-    """Whether figures are printed: always where no file takes them."""
+    """Whether to print results: always if they are not written to a file."""
     return not arguments.has("json") or not arguments.flag("quiet")
 
 

@@ -1,4 +1,4 @@
-"""The options of `evaluate` for corrupted images and other data, and what is printed of them."""
+"""The options of `evaluate` for corrupted images and other data, and their output."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pseudocoreset.evaluation.ood import MEASURES, RATES, OodScores
 
 @dataclass(frozen=True)
 class ShiftOptions(Options):
-    """What else the same samples are scored on."""
+    """Options for corrupted images and other data."""
 
     corruptions: str | None = option(
         None,
@@ -36,10 +36,10 @@ class ShiftOptions(Options):
 
 
 def shifts_of(arguments: Arguments) -> dict[str, Any]:
-    """What was asked for, as `evaluate` takes it.
+    """The options as arguments of `evaluate`.
 
     Args:
-        arguments: what a person gave
+        arguments: what a user gave
     """
     options = arguments.pick(ShiftOptions)
     for name in ("severity", "corruptions_dir"):
@@ -77,7 +77,7 @@ def _severities(text: str) -> list[int]:
 
 
 def shift_lines(evaluation: Evaluation) -> Iterator[str]:
-    """What is printed of the scores under shift.
+    """The lines to print.
 
     Args:
         evaluation: the scores

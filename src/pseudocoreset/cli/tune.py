@@ -1,4 +1,4 @@
-"""`tune`: search settings for one's own data, and write them as a recipe."""
+"""`tune`: search settings for your own data and write them as a recipe."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class _Options(Options):
 
 
 def configure(parser: Parser, words: list[str]) -> None:
-    """The command's options."""
+    """Define the options of the command."""
     parser.add(_Options)
     parser.add(ScaleOptions)
     add_shared(parser, words)
 
 
 def add_shared(parser: Parser, words: list[str]) -> None:
-    """What `plan tune` takes too, with the options of `distill`."""
+    """Options that `plan tune` has too, with the options of `distill`."""
     from pseudocoreset.tuning import TuneOptions  # which needs Optuna
 
     parser.add(TuneOptions)
@@ -47,7 +47,7 @@ def add_shared(parser: Parser, words: list[str]) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    """Search, and say what was found."""
+    """Run the search and print the result."""
     from pseudocoreset.tuning import TuneOptions, held_out, search
 
     own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
@@ -77,7 +77,7 @@ def run(arguments: Arguments) -> None:
 
 
 def plan(arguments: Arguments, data: Data) -> Callable[[], Plan]:
-    """What a search would take."""
+    """Estimate the cost of a search."""
     from pseudocoreset.tuning import TuneOptions, held_out, plan_tune
 
     named, how = arguments.pick(MethodOptions), arguments.pick(TuneOptions)

@@ -1,4 +1,4 @@
-"""The pseudocoreset itself: a few synthetic points, how they are stored, shown and exported."""
+"""Pseudocoresets: storing, showing and exporting synthetic points."""
 
 from pseudocoreset.coreset.pseudocoreset import KIND, Provenance, Pseudocoreset, whole_data
 

@@ -1,7 +1,7 @@
-"""A coreset for other programs: a folder of PNG files, an npz, a Hugging Face data set.
+"""Export a coreset as a folder of PNG files, an npz file or a Hugging Face data set.
 
-Points are written as networks see them, in their own units, and whole or not at all. What a file
-says (names of classes, of columns, of the data) is made harmless where it is written.
+Points are written as networks see them, in their original units. Names of classes, columns and
+data are escaped.
 """
 
 import csv
@@ -45,7 +45,7 @@ CITATION = """\
 
 
 def export_coreset(coreset: Pseudocoreset, to: str, out: Path) -> Path:
-    """Write the points in one of the `FORMATS`; what was written.
+    """Write the points in one of the `FORMATS` and describe what was written.
 
     Args:
         coreset: the coreset
@@ -125,7 +125,7 @@ def _write_npz(coreset: Pseudocoreset, out: Path) -> None:
 
 
 def _write_png(coreset: Pseudocoreset, folder: Path) -> None:
-    """One sub-folder a class; soft labels and numbers are in labels.csv."""
+    """One sub-folder per class; soft labels and numbers are in labels.csv."""
     folders = safe_names(coreset.class_names) or ["images"]
     for name in folders:
         (folder / name).mkdir()

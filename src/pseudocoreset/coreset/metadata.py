@@ -1,4 +1,4 @@
-"""What coresets and posteriors say of their inputs and targets in files."""
+"""Metadata of inputs and targets in files of coresets and posteriors."""
 
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ class Units(NamedTuple):
     class_names: tuple[str, ...]
     scaling: Scaling
     likelihood: Likelihood | None
-    """None in files of the first edition, which have classes."""
+    """None in files of version 0.1, which have classes."""
     target_scaling: Scaling | None
     columns: tuple[Column, ...]
 
@@ -32,7 +32,7 @@ class Units(NamedTuple):
 
     @staticmethod
     def from_json(metadata: dict[str, Any]) -> "Units":
-        """Read what `as_json` gave; raises ValueError, TypeError or KeyError on anything else.
+        """Read the result of `as_json`; raises ValueError, TypeError or KeyError on anything else.
 
         Args:
             metadata: a file's metadata

@@ -1,6 +1,7 @@
-"""A coreset to be looked at: images class by class, with pixels as crisp as they are; or a table.
+"""Pictures of a coreset: images by class, or a heat map of a table.
 
-Points are shown as networks see them. It imports matplotlib, so import it where it is needed.
+Points are shown as networks see them. This module imports matplotlib, so import it only where it
+is needed.
 """
 
 import base64
@@ -62,7 +63,7 @@ def coreset_figure(coreset: Pseudocoreset) -> Figure:
 
 
 def coreset_html(coreset: Pseudocoreset) -> str:
-    """What a notebook shows of a coreset.
+    """HTML of a coreset for notebooks.
 
     Args:
         coreset: the coreset
@@ -326,7 +327,7 @@ def table_caption(coreset: Pseudocoreset) -> str:
 
 
 def table_figure(coreset: Pseudocoreset, like: Pseudocoreset | None = None) -> Figure:
-    """The points of a table as a heat map: a row a point, a column an input.
+    """The points of a table as a heat map: points in rows, inputs in columns.
 
     Args:
         coreset: a coreset of a table

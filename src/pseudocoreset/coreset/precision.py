@@ -1,4 +1,4 @@
-"""How exactly a file stores a coreset's numbers.
+"""The precision of numbers in a coreset's file.
 
     full    float32
     half    float16, probabilities among the targets too

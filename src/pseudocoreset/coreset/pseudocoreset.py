@@ -1,4 +1,4 @@
-"""The pseudocoreset itself: a few synthetic points, and all that is needed to use them."""
+"""The class `Pseudocoreset`: a few synthetic points and everything needed to use them."""
 
 import hashlib
 from dataclasses import asdict, dataclass, field, replace
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = (1, 2)
-"""1: images as they are, with classes. 2: all else, which readers of format 1 refuse."""
+"""Format 1 has images as pixels with classes. Format 2 has everything else."""
 KIND = "a coreset"
 
 
@@ -88,11 +88,12 @@ class Provenance:
 
 @dataclass(frozen=True, eq=False)
 class Pseudocoreset:
-    """Synthetic points, scaled, with their targets.
+    """Synthetic points with their targets.
 
-    `inputs` are what is stored; `seen_inputs` what networks see, which a mosaic has more of.
-    Targets are classes, probabilities (one row a point that is seen), or numbers for regression.
-    `dsa` names the kinds of augmentation that the set was made for; posteriors use them too.
+    `inputs` are the stored points, already normalised. `seen_inputs` are the points that networks
+    see; a mosaic has several of them for each stored point. Targets are classes, probabilities
+    (one row for each seen point), or numbers for regression. `dsa` is the augmentation that the
+    coreset was made with; sampling uses the same.
     """
 
     inputs: Float[Tensor, "m ..."]
@@ -106,9 +107,9 @@ class Pseudocoreset:
     target_scaling: Scaling | None = None
     columns: tuple[Column, ...] = ()
     precision: str = "full"
-    """As which its numbers are stored, or were rounded to be: full, half or byte."""
+    """The precision of the stored numbers: `full`, `half` or `byte`."""
     source: Path | None = None
-    """The file that it was read from; what it names is not imported."""
+    """The file it was read from. Code that the file names is not imported."""
     trust_code: bool = False
 
     def __post_init__(self) -> None:
@@ -127,7 +128,7 @@ class Pseudocoreset:
         return f"Pseudocoreset({len(self)} of {size}{form}, {origin})"
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same points; where they come from does not count."""
+        """Whether both have the same points. Their provenance is ignored."""
         if not isinstance(other, Pseudocoreset):
             return NotImplemented
         names = ("class_names", "scaling", "dsa", "form", "likelihood", "target_scaling", "columns")
@@ -155,18 +156,18 @@ class Pseudocoreset:
 
     @property
     def outputs(self) -> int:
-        """What a network must put out for a point."""
+        """The number of outputs a network must have."""
         assert self.likelihood is not None
         return self.likelihood.outputs
 
     @property
     def units(self) -> Units:
-        """What inputs and targets mean."""
+        """The units of inputs and targets."""
         return Units(*(getattr(self, name) for name in Units._fields))
 
     @property
     def ipc(self) -> int:
-        """Stored points per class; for regression, stored points."""
+        """Stored points per class; for regression, the number of stored points."""
         return len(self) // max(len(self.class_names), 1)
 
     @property
@@ -188,12 +189,12 @@ class Pseudocoreset:
 
     @property
     def stored_numbers(self) -> int:
-        """How many numbers are stored: inputs, and label values; a class is one number."""
+        """The number of stored numbers: inputs and label values. A class is one number."""
         return self.inputs.numel() + self.targets.numel()
 
     @property
     def stored_bytes(self) -> int:
-        """What they take in a file of this precision, without its metadata."""
+        """Their size in bytes in a file, without metadata."""
         narrow = self._soft and self.precision != "full"
         each = 2 if narrow else self.targets.element_size()
         return BYTES[self.precision] * self.inputs.numel() + each * self.targets.numel()
@@ -204,7 +205,7 @@ class Pseudocoreset:
         return bool(self.class_names) and self.targets.is_floating_point()
 
     def rounded(self, precision: str) -> "Pseudocoreset":
-        """The same as it comes back from a file of this precision.
+        """A copy rounded as if saved in this precision and loaded again.
 
         Args:
             precision: `full`, `half`, or `byte`: 0 to 255 between the lowest and the highest value
@@ -216,7 +217,7 @@ class Pseudocoreset:
 
     @property
     def classes(self) -> Shaped[Tensor, " n"]:
-        """The class of each point that is seen; of soft labels, the most probable."""
+        """The class of each seen point; for soft labels, the most probable one."""
         targets = self.seen_targets
         return targets if targets.ndim == 1 else targets.argmax(1)
 
@@ -232,7 +233,7 @@ class Pseudocoreset:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what is stored."""
+        """A digest of the stored points."""
         digest = hashlib.blake2b(digest_size=16)
         for tensor in (self.inputs, self.targets):
             digest.update(tensor.cpu().contiguous().numpy().data)
@@ -241,11 +242,11 @@ class Pseudocoreset:
         return digest.hexdigest()
 
     def as_dataset(self) -> TensorDataset:
-        """A map-style data set of (input, target), as networks see them, for any data loader."""
+        """A PyTorch data set of (input, target), as networks see them."""
         return TensorDataset(self.seen_inputs, self.seen_targets)
 
     def to(self, device: torch.device) -> "Pseudocoreset":
-        """The same with its tensors on another device.
+        """A copy on another device.
 
         Args:
             device: the device
@@ -288,18 +289,18 @@ class Pseudocoreset:
         return coreset_html(self)
 
     def export(self, to: str, out: Path | str) -> Path:
-        """Write the points for other programs, as networks see them; whole or not at all.
+        """Write the points, as networks see them, for use in other programs.
 
         Args:
             to: `png` (a folder of images), `npz`, or `hf` (a Hugging Face data set folder)
-            out: the folder or file to write, which must not be there yet
+            out: the folder or file to write, which must not exist yet
         """
         from pseudocoreset.coreset.export import export_coreset
 
         return export_coreset(self, to, Path(out))
 
     def save(self, path: Path | str, half: bool = False, *, precision: str | None = None) -> None:
-        """Write one safetensors file, whole or not at all.
+        """Write a safetensors file.
 
         Args:
             path: the file
@@ -336,11 +337,11 @@ class Pseudocoreset:
     def load(
         path: Path | str, *, net: NetLike | None = None, trust_code: bool = False
     ) -> "Pseudocoreset":
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
         Args:
             path: the file
-            net: the network, where the file names code of your own
+            net: the network, needed if it is your own code
             trust_code: run code of your own that the file names
         """
         with open_tensors(Path(path), KIND) as (tensors, metadata):
@@ -359,7 +360,7 @@ class Pseudocoreset:
 
 
 def whole_data(data: Data, net: NetLike, likelihood: Likelihood | None = None) -> Pseudocoreset:
-    """The training set itself in the place of a coreset: the posterior to be matched.
+    """The whole training set as a coreset; its posterior is the one to match.
 
     Args:
         data: the data set

@@ -1,4 +1,4 @@
-"""Data sets: one reader a format, all giving the same `Data`."""
+"""Data sets: one reader per format; all return `Data`."""
 
 from pseudocoreset.data.columns import Column, encode_rows
 from pseudocoreset.data.dataset import Data, Scaling, Split

@@ -1,4 +1,4 @@
-"""The checks that all readers share, and the one place where `Data` are put together."""
+"""Checks for all readers, and functions that make `Data`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +19,9 @@ from pseudocoreset.errors import UserError
 # Called with (files done, files in all, what they are) while many files are read.
 Progress = Callable[[int, int, str], None]
 ALWAYS_UNPACKED = 256 << 20
-"""Bytes that any compressed file may unpack to."""
+"""Compressed files may always unpack to this many bytes."""
 MOST_COMPRESSED = 100
-"""Bytes that a compressed one may stand for, in larger files."""
+"""In larger files, one compressed byte may become this many bytes."""
 
 
 @contextmanager

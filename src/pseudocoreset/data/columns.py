@@ -1,4 +1,4 @@
-"""A table's cells, and how its columns become inputs."""
+"""Cells of tables, and how columns become inputs."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ class Cells:
     Args:
         source: where the table comes from
         columns: by name, the value of every row
-        lines: the line of the file that each row ends on; empty where there is no file
+        lines: the line of the file that each row ends on; empty if there is no file
         parameter: the parameter to blame
     """
 

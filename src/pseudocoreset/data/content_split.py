@@ -1,4 +1,4 @@
-"""A test split that follows from the points themselves, so that adding one moves no other."""
+"""A test split by the content of points, so that adding points does not move others."""
 
 import hashlib
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ def choose_test(
     Args:
         source: where the points come from, for the message that refuses a class of one point
         digests: of each point's content
-        labels: the class of each point; all 0 where there are no classes
-        class_names: a name for each class; empty where there are no classes
+        labels: the class of each point; all 0 if there are no classes
+        class_names: a name for each class; empty if there are no classes
         what: "image" or "row"
         advice: what else could be done about a class of one point
     """

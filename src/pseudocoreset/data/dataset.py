@@ -1,4 +1,4 @@
-"""The one shape in which every data set arrives."""
+"""The class `Data`, which every reader returns."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ TASKS: tuple[Task, ...] = ("classification", "regression")
 
 
 class NetShape(TypedDict):
-    """What a network must know of the data it is for."""
+    """The input shape and number of outputs of a network."""
 
     input_shape: tuple[int, ...]
     outputs: int
@@ -43,7 +43,7 @@ class Scaling:
 
     Args:
         mean: a number for each channel or column
-        std: likewise
+        std: a number for each channel or column
     """
 
     mean: tuple[float, ...]
@@ -52,7 +52,7 @@ class Scaling:
     def apply(
         self, inputs: UInt8[Tensor, "n c h w"] | Float[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """Raw inputs to normalised floats, on the device they are on.
+        """Normalise raw inputs.
 
         Args:
             inputs: images as bytes or as floats in [0, 1], n×c×h×w; or numbers, n×f
@@ -69,7 +69,7 @@ class Scaling:
     def invert(
         self, inputs: Float[Tensor, "..."]
     ) -> UInt8[Tensor, "n c h w"] | Float[Tensor, "..."]:
-        """Normalised inputs to raw ones.
+        """Undo the normalisation.
 
         Args:
             inputs: images, n×c×h×w, which become bytes, clipped to what a pixel can show; or
@@ -97,10 +97,10 @@ class Scaling:
 
     @staticmethod
     def measured(inputs: UInt8[Tensor, "n c h w"] | Float[Tensor, "n f"]) -> "Scaling":
-        """The inputs' own mean and standard deviation.
+        """The mean and standard deviation of these inputs.
 
         Args:
-            inputs: images as bytes, or numbers; a column that is constant gets the deviation 1
+            inputs: images as bytes, or numbers; a constant column gets the standard deviation 1
         """
         return _measured_images(inputs) if inputs.dtype == torch.uint8 else _measured_table(inputs)
 
@@ -138,11 +138,11 @@ def _nine_digits(values: Sequence[float]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Split:
-    """Inputs and the target of each.
+    """Inputs and their targets.
 
     Args:
         inputs: images as bytes, n×c×h×w, or a table's numbers, n×f
-        targets: the class of each point, or its numbers in their own units, n×k
+        targets: the class of each point, or numbers in their original units, n×k
     """
 
     inputs: UInt8[Tensor, "n c h w"] | Float32[Tensor, "n f"]
@@ -155,7 +155,7 @@ class Split:
         return f"Split({len(self):,} {_points(self.inputs)})"
 
     def to(self, device: torch.device) -> "Split":
-        """The same on another device."""
+        """A copy on another device."""
         return Split(self.inputs.to(device), self.targets.to(device))
 
     def take(self, index: Int64[Tensor, " k"]) -> "Split":
@@ -173,16 +173,16 @@ class Split:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Data:
-    """A data set, whole, as it was read; batches are normalised as they are drawn.
+    """A data set with a training and a test split.
 
     Args:
-        name: what it is called
-        train: what is trained on
-        test: what is scored
+        name: its name
+        train: the training points, not normalised
+        test: the test points
         class_names: a name for each class; empty for regression
         scaling: how inputs are normalised
         mirror: whether an image flipped left to right still shows its class (digits do not)
-        holdout: the training points that `hold_out` took away from everything that trains
+        holdout: the points that `hold_out` removed from the training points
         task: "classification" or "regression"
         target_scaling: how the targets of a regression are normalised
         columns: how a table's columns became inputs; see `encode_rows`
@@ -221,7 +221,7 @@ class Data:
 
     @property
     def is_image(self) -> bool:
-        """Whether the inputs are images, and not a table's rows."""
+        """Whether the inputs are images rather than rows of a table."""
         return self.train.inputs.ndim == 4
 
     @property
@@ -231,12 +231,12 @@ class Data:
 
     @property
     def outputs(self) -> int:
-        """What a network must put out: the number of classes, or of regression targets."""
+        """The number of classes, or of regression targets."""
         return self.train.targets.shape[1] if self.task == "regression" else self.classes
 
     @property
     def shape(self) -> NetShape:
-        """What a network for these data must know: `make_net(spec, **data.shape)`."""
+        """The arguments of `make_net` for these data: `make_net(spec, **data.shape)`."""
         return {"input_shape": self.input_shape, "outputs": self.outputs}
 
     @property
@@ -262,7 +262,7 @@ class Data:
 
     @property
     def num_train(self) -> int:
-        """The number of training points, those that are held out included."""
+        """The number of training points, including held-out ones."""
         return len(self.train) + (0 if self.holdout is None else len(self.holdout))
 
     @property
@@ -276,7 +276,7 @@ class Data:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of what can be trained on and of what is scored, holdout included."""
+        """A digest of all splits."""
         digest = hashlib.blake2b(digest_size=16)
         for split in (self.train, self.test, self.holdout):
             if split is not None:
@@ -301,10 +301,10 @@ class Data:
         return _digest([self.test])
 
     def to(self, device: torch.device) -> "Data":
-        """The same with its points on another device.
+        """A copy on another device.
 
         Args:
-            device: where to
+            device: the device
         """
         holdout = None if self.holdout is None else self.holdout.to(device)
         moved = replace(
@@ -318,14 +318,13 @@ class Data:
         return other
 
     def hold_out(self, number: int, seed: int = 0) -> "Data":
-        """Keep `number` training points, equally many of each class, out of all that trains.
+        """Set aside `number` training points, equally many of each class, for choosing settings.
 
-        The choice depends on `seed` and on nothing else, so that experts, coresets and scores
-        that name the same number speak of the same points.
+        The choice depends only on `seed`, so the same number always gives the same points.
 
         Args:
             number: how many; a multiple of the number of classes
-            seed: which
+            seed: chooses the points
         """
         if number == 0:
             return self

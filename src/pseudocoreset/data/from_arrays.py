@@ -29,20 +29,20 @@ def from_arrays(
     task: Task | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Data:
-    """Arrays, tensors or lists as data: images or a table, with classes or numbers to predict.
+    """Make a data set from arrays, tensors or lists.
 
     Args:
-        X: images, uint8, n×h×w, n×h×w×c or n×c×h×w with 1 or 3 channels; or a table's numbers, n×f,
-            whose columns are called x0, x1, …
+        X: images as uint8, n×h×w, n×h×w×c or n×c×h×w with 1 or 3 channels; or the numbers of a
+            table, n×f, whose columns are then called x0, x1, …
         y: a whole number or a text for each point (classification), or one or several
             floating-point numbers, n or n×k (regression)
-        X_test: what is scored; by default about a fifth of the points, of each class where there
-            are classes, chosen by their content, so that adding points moves no other
-        y_test: its targets
-        name: what to call the data
-        task: "classification" or "regression", where `y` could be both
-        class_names: a name for each class; whole numbers in `y` are then places in this list. By
-            default the values of `y`, sorted
+        X_test: test inputs; by default about a fifth of the points (of each class), chosen by their
+            content, so that adding points does not move others to another split
+        y_test: the targets of the test inputs
+        name: a name for the data
+        task: "classification" or "regression", if `y` could be either
+        class_names: a name for each class; whole numbers in `y` are then indices into this list. By
+            default the sorted values of `y`
     """
     if task is not None:
         check_task(task)
@@ -174,7 +174,7 @@ def _class_names(values: Array, given: Sequence[str] | None) -> list[str]:
 
 
 def _targets(values: Array, parameter: str, class_names: Sequence[str], as_places: bool) -> Array:
-    """The class of each value, or, where there are no classes, numbers, n×k.
+    """The class of each value, or, if there are no classes, numbers, n×k.
 
     With `as_places`, whole numbers are places among the class names, else names.
     """

@@ -23,17 +23,17 @@ def from_dataset(
     scaling: Scaling | None = None,
     mirror: bool = True,
 ) -> Data:
-    """Read every (image, label) of two map-style data sets, torchvision's for example.
+    """Make a data set from two map-style PyTorch data sets, such as torchvision's.
 
     An image is a PIL image, or a tensor or array of uint8 or of floats in [0, 1]: h×w, c×h×w or
-    h×w×c with 1 or 3 channels. Where both of the last fit, a tensor is c×h×w and an array h×w×c.
+    h×w×c with 1 or 3 channels. If both of the last two fit, a tensor is c×h×w and an array h×w×c.
 
     Args:
-        train: what is trained on
-        test: what is scored
-        name: what to call the data
-        class_names: by default the data set's own `classes`, else the numbers
-        scaling: how pixels are normalised, by default to mean 0 and deviation 1 in each channel
+        train: the training set
+        test: the test set
+        name: a name for the data
+        class_names: by default `classes` of the data set, or else the numbers
+        scaling: how pixels are normalised; by default to mean 0 and deviation 1 per channel
         mirror: whether an image flipped left to right still shows its class
     """
     with blame("train"):

@@ -1,4 +1,4 @@
-"""Decoded images on disk, memory-mapped, and checked before they are trusted."""
+"""A cache of decoded images on disk."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ def cached_images(
 ) -> npt.NDArray[np.uint8]:
     """The images that `decode` gives, from the cache if it holds those of this `listing`.
 
-    The cache lies in `tree`, or in the person's cache folder where `tree` can't be written. One
+    The cache lies in `tree`, or in the user's cache folder where `tree` can't be written. One
     that is stale, truncated or damaged is rebuilt.
     """
     places = _places(tree, name)

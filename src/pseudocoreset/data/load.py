@@ -1,4 +1,4 @@
-"""From a spec such as `cifar10:DIR` to the data it names."""
+"""Load data by a spec such as `cifar10:DIR`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +50,7 @@ def load_data(
     target: str | None = None,
     task: Task | None = None,
 ) -> Data:
-    """Load the data set that `spec` names.
+    """Load a data set.
 
     Args:
         spec: `digits`, `diabetes`, `breast-cancer`, `mnist:DIR`, `fashion-mnist:DIR`,
@@ -124,7 +124,7 @@ def _check_known(spec: str, kind: str, place: str) -> None:
 def _check_options(
     spec: str, kind: str, image_size: int | None, target: str | None, task: Task | None
 ) -> None:
-    """Refuse what these data have no use for."""
+    """Raise an error for options that do not apply to the data."""
     if kind != "table":
         for name, given in (("target", target), ("task", task)):
             if given is not None:

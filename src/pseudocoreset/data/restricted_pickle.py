@@ -1,4 +1,4 @@
-"""A pickle reader that can make dictionaries, lists, text, numbers and byte arrays, no more."""
+"""A safe pickle reader for dictionaries, lists, text, numbers and byte arrays."""
 
 import io
 import pickle

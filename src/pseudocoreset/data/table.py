@@ -22,7 +22,7 @@ def read_table(
 
     A column whose values are all numbers is one input; any other is a category, an input for each
     category. Missing values (empty, NA, NaN, ?) are refused. About a fifth of the rows, of each
-    class where there are classes, is for testing: the same rows however many are added or removed.
+    class if there are classes, is for testing: the same rows however many are added or removed.
 
     Args:
         path: the file

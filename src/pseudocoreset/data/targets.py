@@ -1,4 +1,4 @@
-"""What is to be predicted: classes or numbers."""
+"""Targets: classes or numbers."""
 
 from collections.abc import Sequence
 from typing import Any

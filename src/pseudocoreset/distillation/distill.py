@@ -1,4 +1,4 @@
-"""`distill`: make a pseudocoreset."""
+"""The function `distill`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,17 +47,17 @@ def distill(
     other_versions: bool = False,
     progress: ProgressLike = True,
 ) -> Pseudocoreset:
-    """Make a pseudocoreset of `data`. A setting that is left out is the recipe's.
+    """Make a pseudocoreset of `data`. Settings that are not given are taken from the recipe.
 
     Args:
         data: the data set
-        experts: the store of trained experts; several, each of another network, make one coreset
-            for all these networks
+        experts: the trained experts; several stores with different networks give one coreset for
+            all these networks
         method: a method, such as `pc.FBPC(gamma=0.2)`, or its name
         ipc: images per class; for regression, the number of points
         form: how images are stored: `pc.Pixels()`, `pc.Mosaic(2)`, or `"mosaic:2"`
         labels: `hard`, `learned` or `experts`
-        label_start: what learned labels are at first: `classes` or `experts`
+        label_start: initial values of learned labels: `classes` or `experts`
         label_temperature: below 1, soft labels are made sharper at the end
         recipe: `best`, `tuned`, `paper`, or a YAML file
         steps: number of updates
@@ -65,18 +65,18 @@ def distill(
         lr_labels: learning rate of learned labels
         optimizer: `sgd` or `adam`
         momentum: momentum of the updates
-        average: share of the updates, the last ones, that the coreset is the mean of
-        batch: coreset points a step and an update
+        average: the coreset is the mean over about this share of the last updates
+        batch: coreset points per step and update
         init: `real`, `noise`, or a coreset to improve, or its path
-        target_noise: for regression, the likelihood's standard deviation, in standard deviations of
-            the targets; default: the experts' RMSE at points that they left out
+        target_noise: for regression, the noise of the likelihood, in standard deviations of the
+            targets; default: the RMSE of the experts on points they were not trained on
         dsa: augmentation: `on`, `off` or kinds separated by commas
         net: the network or networks, for methods without experts
         out: folder of the run; call again with the same folder to resume
         checkpoint_every: updates between two checkpoints
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
-        other_versions: go on with a run that another device or version began
+        other_versions: resume a run that was started on another device or with another version
         progress: whether to show a progress bar
     """
     start = init if isinstance(init, Pseudocoreset) else None

@@ -1,4 +1,4 @@
-"""What a run is to do: options, recipe and experts resolved to complete values."""
+"""The complete settings of a run, resolved from options, recipe and experts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -26,7 +26,7 @@ from pseudocoreset.recipes import Recipe, recipe_for
 
 @dataclass(frozen=True)
 class DistillOptions(Options):
-    """The options of the loop, whatever the method."""
+    """The options of `distill` that all methods have."""
 
     ipc: int = option(10, "images per class; for regression, number of points", at_least=1)
     form: str = option(
@@ -103,24 +103,23 @@ UPDATE_OPTIONS = (
     *("steps", "lr_images", "optimizer", "momentum", "average", "batch", "lr_labels", "init"),
     "label_start",
 )
-"""What a method that makes no updates has no use for."""
+"""Options that have no effect if the method makes no updates."""
 FOR_LEARNED = ("lr_labels", "label_start")
-"""What has a use only where labels are learned."""
+"""Options that have an effect only if labels are learned."""
 FROM_CORESET = "coreset"
-"""What a configuration has as `init` where another coreset was the start."""
+"""The value of `init` in a configuration if the run started from another coreset."""
 LATER = (
     *("target_noise", "optimizer", "label_start", "label_temperature"),
     *("experts_each", "reuse", "reuse_steps"),
 )
-"""Options that a configuration has only where they, or the recipe's, are not the default."""
+"""Options that a configuration contains only if they differ from the default."""
 RATES = {"sgd": {}, "adam": {"lr_images": 0.01, "lr_labels": 0.05}}
-"""Learning rates by rule of the updates, where the recipe's are for another rule; for SGD, those of
-the fields."""
+"""Learning rates for an optimizer other than the recipe's. For SGD, the defaults of the fields."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A complete description of a run: nothing in it is left to a recipe."""
+    """The complete settings of a run."""
 
     method: Method
     options: DistillOptions
@@ -129,7 +128,7 @@ class Job:
     augmentation: Augmentation
     recipe: Recipe
     start: Pseudocoreset | None = None
-    """The coreset that the updates begin with, where one was given."""
+    """The coreset to start from, if one was given."""
 
     @property
     def learns_targets(self) -> bool:
@@ -137,12 +136,12 @@ class Job:
         return self.options.labels == "learned"
 
     def extendable(self) -> frozenset[str]:
-        """The options that may change when a run goes on."""
+        """The options that may change when a run is resumed."""
         every = [*fields(self.options), *fields(self.method)]
         return frozenset(each.name for each in every if limits_of(each).extendable)
 
     def config(self) -> dict[str, Any]:
-        """All settings by name, as files keep them; those without a use are left out."""
+        """All settings by name for files, without those that have no effect."""
         defaults = {**DistillOptions().as_dict(), **type(self.method)().as_dict()}
         values = {
             "method": method_name(self.method),
@@ -171,15 +170,15 @@ def resolve(
     *,
     start: Pseudocoreset | None = None,
 ) -> Job:
-    """Fill in what was not given, from the recipe and the experts, and check that all fits.
+    """Fill in missing settings from the recipe and the experts, and check them.
 
     Args:
         data: the data set
         stores: the experts
         method: a method or its name
         options: the options of the loop
-        recipe: `best`, `tuned`, `paper`, a YAML file, or what one would say
-        start: a coreset to begin with; default: what `options.init` says
+        recipe: `best`, `tuned`, `paper`, a YAML file, or its content
+        start: a coreset to start from; default: that of `options.init`
     """
     method = method_class(method)() if isinstance(method, str) else method
     if not isinstance(method, Method):

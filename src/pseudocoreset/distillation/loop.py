@@ -1,4 +1,4 @@
-"""The one loop: draw, gradient, update, checkpoint."""
+"""The loop over updates."""
 
 import warnings
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from pseudocoreset.run_folder import LOUD_SHARE, RunFolder, missed_gamma
 from pseudocoreset.training import RealPoints
 
 FARTHEST = 0.3
-"""No number of a table moves by more standard deviations than this in an update."""
+"""The largest change of a table's number in one update, in standard deviations."""
 
 
 def run(
@@ -56,17 +56,17 @@ def run(
     other_versions: bool = False,
     progress: ProgressLike = True,
 ) -> Pseudocoreset:
-    """Do what a complete job says.
+    """Run a complete job.
 
     Args:
-        job: what `resolve` gave
+        job: the result of `resolve`
         data: the data set
         stores: the experts
-        nets: the networks, where there are no experts
+        nets: the networks, if there are no experts
         out: folder of the run
         seed: seed of all randomness
         device: where to run
-        other_versions: go on with what another device or version began
+        other_versions: resume a run of another device or version
         progress: whether to show a progress bar
     """
     check_stores(stores, data)
@@ -156,7 +156,7 @@ def _require_experts(name: str, stores: Sequence[ExpertStore]) -> None:
 
 
 class _Run:
-    """A coreset in the making.
+    """The state of a run.
 
     All that changes is in one dictionary that is replaced as a whole: `images` (the stored inputs),
     `label_logits` (of learned targets), the `velocity/…` (or what else the rule keeps) and, where
@@ -230,7 +230,7 @@ class _Run:
         return Points(self._job.form.decode(tensors["images"]), targets)
 
     def contexts(self, stores: Sequence[ExpertStore], nets: Sequence[Net]) -> list[Context]:
-        """What the method is prepared for, once a network; some methods need no experts."""
+        """The context of the method for each network."""
         data, job = self._data, self._job
         real = RealPoints(data.train, data.scaling, data.target_scaling)
         experts: list[ExpertStore | None] = [*stores] or [None] * len(nets)
@@ -240,7 +240,7 @@ class _Run:
         ]
 
     def go(self, divergence: Divergence, folder: RunFolder | None, progress: ProgressLike) -> None:
-        """Make the updates that are left."""
+        """Make the remaining updates."""
         start = divergence.start()
         check_state(start)
         named = {f"method/{name}": value for name, value in start.items()}

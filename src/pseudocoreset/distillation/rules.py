@@ -1,4 +1,4 @@
-"""How a gradient moves what is learned of a coreset: SGD with momentum, or Adam."""
+"""Optimizers of the coreset: SGD with momentum, and Adam."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a coreset is before the first update."""
+"""The initial points and labels of a coreset."""
 
 import torch
 from jaxtyping import Float, Int64, Shaped
@@ -40,7 +40,7 @@ def start_points(
 
 
 def _chosen_points(data: Data, each: int, rng: Rng) -> Int64[Tensor, " n"]:
-    """Positions of random training points, `each` a class; so many in all for regression."""
+    """Positions of random training points, `each` a class; this many in all for regression."""
     if data.task == "regression":
         if len(data.train) < each:
             raise UserError(

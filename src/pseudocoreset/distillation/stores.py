@@ -1,4 +1,4 @@
-"""Whether experts fit the data."""
+"""Checks that experts fit the data."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def times(shape: tuple[int, ...]) -> str:
 
 
 def refuse_other_data(stores: Sequence[ExpertStore], data: Data) -> None:
-    """Refuse experts of other data.
+    """Raise an error if experts were trained on other data.
 
     Args:
         stores: the experts
@@ -32,7 +32,7 @@ def refuse_other_data(stores: Sequence[ExpertStore], data: Data) -> None:
 
 
 def check_stores(stores: Sequence[ExpertStore], data: Data) -> None:
-    """Refuse experts of other data, and damaged ones.
+    """Raise an error if experts are damaged or were trained on other data.
 
     Args:
         stores: the experts

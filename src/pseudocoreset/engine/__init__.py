@@ -1,1 +1,1 @@
-"""What is neither method nor data: devices, repeated steps, files, progress."""
+"""Devices, captured steps, files, options, progress and randomness."""

@@ -21,7 +21,7 @@ from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 10.0
 WORTH_A_LINE = 5.0
-"""Work that took this many seconds leaves a line behind."""
+"""Work that took at least this many seconds leaves a line."""
 
 
 class RichProgress:
@@ -150,7 +150,7 @@ def _figure(name: str, value: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time as minutes and seconds, with hours where there are some."""
+    """A time as minutes and seconds, with hours if there are some."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

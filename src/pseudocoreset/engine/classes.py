@@ -1,4 +1,4 @@
-"""Methods and samplers by name: ours, or a person's own as `package.module:Class`."""
+"""Find methods and samplers by name; your own are named `package.module:Class`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ def class_named(
         name: one of `known`, or `package.module:Class`
         what: "method" or "sampler"; errors name it as the parameter
         known: our own classes by name
-        base: what a person's own must derive from
+        base: what a user's own must derive from
         source: the file that named it, if a file did
         trust_code: run code that a file names
     """
@@ -50,11 +50,11 @@ def class_named(
 
 
 def name_of_class(options: Options, name: str, known: Mapping[str, type[T]]) -> str:
-    """What files and the command line call a method or a sampler.
+    """The name of a method or sampler in files and on the command line.
 
     Args:
         options: the method or sampler
-        name: its name, if it is one of ours; a person's own may derive from one of ours
+        name: its name, if it is one of ours; a user's own may derive from one of ours
         known: our own classes by name
     """
     kind = type(options)

@@ -11,7 +11,7 @@ def choose_device(device: DeviceLike) -> torch.device:
     """The device of this name.
 
     Args:
-        device: `auto` (a CUDA device where there is one), `cpu`, `cuda`, `cuda:1`, or a
+        device: `auto` (a CUDA device if there is one), `cpu`, `cuda`, `cuda:1`, or a
             `torch.device`
     """
     if device == "auto":
@@ -40,5 +40,5 @@ def choose_device(device: DeviceLike) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """The device in words, for what is stored beside a figure."""
+    """The name of the device, to be stored with results."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

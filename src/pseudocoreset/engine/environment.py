@@ -1,5 +1,4 @@
-"""What PyTorch reads from the environment, for the small steps that this package takes by the
-thousand; what a person has set stays."""
+"""Set environment variables that make small steps of PyTorch faster, unless they are set."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and survive a loss of power once they are there."""
+"""Write files completely or not at all, so that they survive crashes and power loss."""
 
 import json
 import os
@@ -28,17 +28,17 @@ except ImportError:  # Windows
 
 ANY = "a file of pseudocoreset"
 DAMAGED = (*(ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError),)
-"""What can be raised where a file says other things than we write."""
+"""Errors that damaged files can cause."""
 LEFT_BEHIND_S = 3600
-"""A part that nobody wrote to for so long is nobody's."""
+"""Temporary files that were not written to for this long are removed."""
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on success it is synced and moved there at once.
 
-    A reader, or a process that starts after a crash, sees the old file or the whole new one. After
-    this, the new one also survives a loss of power.
+    Other processes see either the old file or the complete new one, also after a crash or power
+    loss.
     """
     with writing(path):
         make_folder(path.parent)
@@ -62,7 +62,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those it lies in, which survive a loss of power then."""
+    """Make a folder and its parents and sync them to disk."""
     missing = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for place in reversed(missing):
@@ -70,7 +70,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Make all that a folder holds survive a loss of power."""
+    """Sync all files of a folder to disk."""
     for path in (*folder.rglob("*"), folder):
         sync(path)
 
@@ -106,7 +106,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in a sentence what stops the writing of a file: permissions, a full disk."""
+    """Turn errors while writing a file (permissions, a full disk) into one sentence."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -115,7 +115,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """Refuse at once a folder that files could not be written to after long work; make nothing."""
+    """Raise an error now if a folder is not writable, instead of after long work."""
     whole = folder.absolute()
     there = next(place for place in (whole, *whole.parents) if place.exists())
     if not there.is_dir():
@@ -125,7 +125,7 @@ def refuse_unwritable(folder: Path) -> None:
 
 
 def refuse_unwritable_file(path: Path | str | None, *read: Path | str) -> None:
-    """The same for a file, if one is given, and for what is read at the same time."""
+    """The same for a file, which must not be one of the inputs."""
     if path is None:
         return
     if Path(path).resolve() in [Path(name).resolve() for name in read]:
@@ -156,7 +156,7 @@ def lock_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def locked(file: IO[bytes], number: int | None, wait: bool) -> Iterator[bool]:
-    """Hold a number, which one process at a time may, or all of them, by way of an open file.
+    """Lock a number, or all numbers, of an open file against other processes.
 
     Gives False where another process has it and it is not to be waited for. It is free again when
     this process ends, however it does. Where the system has no such locks, all are free.
@@ -179,13 +179,13 @@ def locked(file: IO[bytes], number: int | None, wait: bool) -> Iterator[bool]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file, completely or not at all."""
     with whole_file(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file, completely or not at all."""
     write_text(path, json_text(value))
 
 
@@ -195,7 +195,7 @@ def json_text(value: Any) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Write a safetensors file, whole or not at all; `metadata` goes in as one JSON text."""
+    """Write a safetensors file, completely or not at all; `metadata` goes in as one JSON text."""
     arrays, places = {}, set()
     for name, tensor in tensors.items():
         array = tensor.detach().cpu().contiguous()

@@ -1,4 +1,4 @@
-"""A step done many times: called on a CPU, captured once and replayed as a CUDA graph on a GPU."""
+"""Repeated steps: called on a CPU, captured and replayed as a CUDA graph on a GPU."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
-"""Tensors by name; what a step reads and what it changes."""
+"""Tensors by name that a step reads and changes."""
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""Options: fields of frozen dataclasses that hold their own default, limits and help.
+"""Options: fields of frozen dataclasses with a default, limits and a help text.
 
     @dataclass(frozen=True)
     class FBPC(Method):
@@ -21,12 +21,12 @@ from pseudocoreset.errors import UserError
 
 _KEY = "option"
 LARGEST = 10**100
-"""No whole number that is given is larger."""
+"""The largest whole number that is allowed."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The help of an option and the values it may have."""
+    """The help text and the limits of an option."""
 
     help: str
     at_least: float | None = None
@@ -35,12 +35,12 @@ class Limits:
     below: float | None = None
     choices: tuple[str, ...] | None = None
     extendable: bool = False
-    """Whether a run that goes on may have another value."""
+    """Whether a resumed run may have another value."""
     search: Search | None = None
-    """The values that `tune` tries; None: it leaves the option alone."""
+    """The values that `tune` tries; None if it does not search the option."""
 
     def problem(self, value: Any) -> str | None:
-        """What was expected, if the value is not allowed."""
+        """A description of what was expected, or None if the value is allowed."""
         if self.choices is not None:
             return None if value in self.choices else f"one of {', '.join(self.choices)}"
         if isinstance(value, str):
@@ -74,17 +74,17 @@ def option(
     extendable: bool = False,
     search: Search | None = None,
 ) -> Any:
-    """A field with its default, its line of help and its limits.
+    """A field with a default, a help text and limits. Use it in your own methods and samplers.
 
     Args:
-        default: the value where none is given
-        help: one line for people
+        default: the default value
+        help: one line of help
         at_least: smallest value
         above: the value must be larger
         at_most: largest value
         below: the value must be smaller
-        choices: the only texts that are allowed
-        extendable: whether a run that goes on may have another value
+        choices: the allowed texts
+        extendable: whether a resumed run may have another value
         search: the values that `tune` tries: `Around`, `Among` or `Epochs`
     """
     allowed = None if choices is None else tuple(choices)
@@ -96,7 +96,7 @@ def option(
 class Options:
     """A dataclass of options that remembers which of them were given.
 
-    What was not given may be filled in from a recipe: `resolved`.
+    `resolved` fills in the others from a recipe.
     """
 
     given: ClassVar[frozenset[str]] = frozenset()
@@ -123,13 +123,13 @@ class Options:
             raise UserError(f"`{each.name}` is {printable(value)}: give {problem}.", each.name)
 
     def check(self) -> None:
-        """Refuse values that do not fit each other; `resolved` calls it."""
+        """Raise an error for values that do not fit together. Called by `resolved`."""
 
     def resolved(self, values: Mapping[str, Any]) -> Self:
-        """A complete copy: what was not given is taken from `values`, or is the default.
+        """A complete copy: missing options are taken from `values`, or else their default.
 
         Args:
-            values: a recipe's values by name; names that are no options here are left out
+            values: values of a recipe by name; unknown names are ignored
         """
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         added = {k: v for k, v in values.items() if k in own and k not in self.given}
@@ -149,7 +149,7 @@ def limits_of(each: "Field[Any]") -> Limits:
 
 
 def default_of(each: "Field[Any]") -> Any:
-    """A field's default; None where it has none."""
+    """The default of a field; None if it has none."""
     return None if each.default is MISSING else each.default
 
 
@@ -164,7 +164,7 @@ def type_of(options: type, name: str) -> Any:
 
 
 def parsed(options: type, name: str, value: object) -> Any:
-    """The value of an option as its field has it, from a text or from a YAML file's value.
+    """The value of an option, converted from a text or a YAML value.
 
     Args:
         options: the dataclass
@@ -219,7 +219,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def has_type(value: object, hint: Any) -> bool:
-    """Whether a value is of an annotated type of an option; whole numbers are numbers.
+    """Whether a value has the annotated type of an option; whole numbers are numbers.
 
     Args:
         value: what was given

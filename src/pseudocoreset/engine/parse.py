@@ -1,4 +1,4 @@
-"""What JSON files say, looked at before it is used."""
+"""Read JSON files and check their content."""
 
 import json
 from math import isfinite
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from pseudocoreset.engine.text import printable
 
 LONGEST_INTEGER = 300
-"""Digits; more are more than a float can hold."""
+"""The largest number of digits of an integer."""
 
 Shape = type | UnionType | list[Any] | dict[str, Any]
 """A type; a list of one shape, which all its values have; or shapes by the names that must be

@@ -1,7 +1,7 @@
-"""A person's own code, by the name `package.module:factory`.
+"""Code of your own, named `package.module:factory`.
 
-A file never causes an import. A name that a file holds is followed only when the person has named
-the same thing in this process, or trusts the file's code.
+Reading a file never imports code. A name in a file is used only if the user has named the same
+object in this process, or trusts the code of the file.
 """
 
 import functools
@@ -26,14 +26,14 @@ _PARAMETERS = {"network": "net"}
 """The parameter that names such a thing, where it is called otherwise."""
 
 _allowed: dict[tuple[str, str], Factory | None] = {}
-"""What the person named in this process, by kind and name; None stands for what its name leads to.
+"""What the user named in this process, by kind and name; None stands for what its name leads to.
 
 An object that no name leads to (a local class, a lambda) is kept itself.
 """
 
 
 def is_plugin_name(spec: str) -> bool:
-    """Whether the text has the form `package.module:factory`, as a person writes or `name_of` does.
+    """Whether the text has the form `package.module:factory`, as a user writes or `name_of` does.
 
     Args:
         spec: any text
@@ -42,7 +42,7 @@ def is_plugin_name(spec: str) -> bool:
 
 
 def must_be_given(spec: str) -> bool:
-    """Whether another process can't find this code by its name, so that the person must give it.
+    """Whether another process can't find this code by its name, so that the user must give it.
 
     Args:
         spec: a name as `name_of` gives it
@@ -61,8 +61,8 @@ def imported(
     Args:
         spec: `package.module:factory`
         what: what it makes ("network", "method", "sampler"); errors name this as the parameter
-        source: the file that holds the name; None where the person gave it
-        trust_code: whether the person lets the file's code run
+        source: the file that holds the name; None where the user gave it
+        trust_code: whether the user lets the file's code run
     """
     parameter = _PARAMETERS.get(what, what)
     if not is_plugin_name(spec):
@@ -92,7 +92,7 @@ def imported(
 
 
 def remembered(factory: Factory, what: str) -> str:
-    """The name of a factory that the person gave as an object; from now on files may name it.
+    """The name of a factory that the user gave as an object; from now on files may name it.
 
     Args:
         factory: a class or a function

@@ -1,4 +1,4 @@
-"""How long work reports its progress, without knowing who listens."""
+"""Progress reports of long computations, independent of how they are shown."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, runtime_checkable
@@ -14,7 +14,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class Progress(Protocol):
-    """Whoever listens: a progress bar, or nobody."""
+    """Receives progress reports."""
 
     def task(self, what: str, total: int, done: int = 0) -> AbstractContextManager[Task]:
         """Begin a piece of work of `total` steps, `done` of which were done before."""
@@ -33,15 +33,15 @@ class _SilentTask:
 SILENT: Progress = _Silent()
 """For callers that want no progress."""
 SILENT_TASK: Task = _SilentTask()
-"""Work that nobody listens to."""
+"""A task that reports nothing."""
 
 
 ProgressLike = bool | Progress
-"""Whether to show a progress bar, or who listens."""
+"""Whether to show a progress bar, or an object that receives reports."""
 
 
 def progress_of(progress: ProgressLike) -> Progress:
-    """Whoever listens: a bar for True, nobody for False."""
+    """A progress bar for True, nothing for False."""
     if isinstance(progress, bool):
         if not progress:
             return SILENT

@@ -1,7 +1,7 @@
 """Randomness by seed and purpose.
 
-Nothing here keeps a state that a checkpoint must carry: the numbers of update 17 follow from the
-run's seed and from "update 17" alone, so a run that is continued draws what it would have drawn.
+Checkpoints need no random state: the random numbers of update 17 depend only on the run's seed and
+on "update 17". So a resumed run draws the same numbers as an uninterrupted one.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Rng:
             other.reseed(seed, *purpose, "beside", number)
 
     def side(self) -> "Rng":
-        """Streams for work on the side, which start anew whenever these do."""
+        """Streams for work on the side, which restart whenever these do."""
         seed, purpose = self._now
         other = Rng(self.device.device, seed, *purpose, "beside", len(self._side))
         self._side.append(other)

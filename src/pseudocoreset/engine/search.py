@@ -1,4 +1,4 @@
-"""The values of an option that `tune` tries, as its field states them.
+"""The values of an option that `tune` tries.
 
 lr_images: float = option(1000.0, "learning rate of the inputs", above=0, search=Around(8))
 """
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Around:
-    """Numbers about the recipe's, on a log scale: from value/down to value·up.
+    """Search numbers around the recipe's value on a log scale, from value/down to value·up.
 
     Args:
-        down: how far below
-        up: how far above; default: as far
+        down: the factor below
+        up: the factor above; default: the same
     """
 
     down: float
@@ -22,14 +22,14 @@ class Around:
         """The smallest and the largest number.
 
         Args:
-            value: the recipe's
+            value: the recipe's value
         """
         return value / self.down, value * (self.down if self.up is None else self.up)
 
 
 @dataclass(frozen=True)
 class Among:
-    """These texts, and the recipe's.
+    """Search these texts and the recipe's value.
 
     Args:
         values: the texts
@@ -40,10 +40,10 @@ class Among:
 
 @dataclass(frozen=True)
 class Epochs:
-    """An epoch that the experts were kept of, from the first after their start on.
+    """Search the stored epochs of the experts.
 
     Args:
-        after: the option of the first epoch, where this one is the last of several
+        after: the name of the option with the first epoch, if this option is the last epoch
     """
 
     after: str | None = None

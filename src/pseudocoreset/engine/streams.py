@@ -1,4 +1,4 @@
-"""Work on the side of other work."""
+"""Run work on a separate CUDA stream."""
 
 from collections import defaultdict
 from types import TracebackType

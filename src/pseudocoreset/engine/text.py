@@ -1,15 +1,15 @@
-"""Text that comes from files and from other people's code, made fit to be printed."""
+"""Make text from files and other code safe to print."""
 
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 LONGEST = 200
-"""Characters of a foreign text that are printed."""
+"""The largest number of characters that are printed."""
 
 
 def printable(text: object, longest: int = LONGEST) -> str:
-    r"""The text in one line that does nothing but stand there.
+    r"""The text in one line without control characters.
 
     Control characters, line breaks, lone surrogates, and what changes the direction of the text or
     can't be seen are replaced by their escapes (`\x1b`, `\u202e`). Other characters stay.

@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 
 def made_on(device: torch.device) -> dict[str, Any]:
-    """What the last bits of a result hang on: device, number of threads, versions.
+    """What can change the last bits of a result: device, number of threads, versions.
 
     Args:
         device: where it was computed
@@ -54,7 +54,7 @@ def made_on(device: torch.device) -> dict[str, Any]:
 
 
 def refuse_other(made: object, device: torch.device, where: object) -> None:
-    """Refuse to go on with what another kind of device or another version began.
+    """Raise an error when resuming work of another kind of device or version.
 
     What says nothing of it, as files from before this was recorded, is not refused.
 

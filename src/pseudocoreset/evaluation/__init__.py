@@ -1,1 +1,1 @@
-"""Predictions and scores."""
+"""Scores of posteriors."""

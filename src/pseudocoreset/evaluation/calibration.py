@@ -1,4 +1,4 @@
-"""One temperature of the predictive distribution: p_k^(1/T) / Σ_j p_j^(1/T).
+"""The temperature T of the predictive distribution: p_k^(1/T) / Σ_j p_j^(1/T).
 
 T > 1 makes predictions less sure, T < 1 more; which class is most probable stays the same. Fit it
 on held-out points, and score the test points with it.

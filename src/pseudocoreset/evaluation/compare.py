@@ -1,4 +1,4 @@
-"""How far two posteriors' predictions are apart."""
+"""Compare the predictions of two posteriors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from pseudocoreset.posterior.sample import CHAINS, chains_for, sample_posteriors
 from pseudocoreset.posterior.weight import WeightLike
 
 FULL = "full"
-"""All training points, in the place of a coreset."""
+"""Stands for all training points."""
 SHOWN = ("agreement", "total_variation", "rmse", "kl")
 WHAT = "a posterior, a coreset, or 'full' for all training points"
 Comparable = Posterior | Pseudocoreset | str
@@ -31,14 +31,14 @@ Comparable = Posterior | Pseudocoreset | str
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far the mean predictive distributions of a and b are apart, and each by itself.
+    """The comparison of two posteriors a and b.
 
     Args:
-        figures: what compares them; `.agreement`, `.total_variation`, `.kl`, … are attributes too
-        a: scores of a, its spread and how it was sampled
-        b: the same of b
-        split: what the points are called
-        points: how many there are
+        figures: distances by name, also attributes: `.agreement`, `.total_variation`, `.kl`, …
+        a: scores of a, the spread of its samples and how it was sampled
+        b: the same for b
+        split: the name of the split
+        points: the number of points
     """
 
     figures: Scores
@@ -48,7 +48,7 @@ class Comparison:
     points: int
 
     def __getattr__(self, name: str) -> Any:
-        """One of the figures."""
+        """A figure by name."""
         if name.startswith("_") or name not in self.figures:
             raise AttributeError(f"a comparison of this task has no {name}")
         return self.figures[name]
@@ -58,7 +58,7 @@ class Comparison:
         return ", ".join(f"{name} {self.figures[name]:.4f}" for name in shown)
 
     def as_json(self) -> dict[str, Any]:
-        """What `compare --json` writes."""
+        """The content of the file that `compare --json` writes."""
         return {
             **self.figures,
             "a": self.a,
@@ -91,20 +91,20 @@ def compare(
     normal distributions with the predictions' means and variances. `variance_ratio` is the
     geometric mean over the points of the samples' variance under a divided by that under b.
 
-    What is no posterior is sampled, a with the `seed` and b with the one after it: the same coreset
-    twice shows what chance alone does.
+    Coresets are sampled first, a with `seed` and b with `seed + 1`. Comparing a coreset with itself
+    therefore shows the effect of randomness alone.
 
     Args:
         a: a posterior, a coreset, or `full` for all training points
         b: the same
         data: the data set, whose test points are predicted
         sampler: for a coreset and `full`, a sampler or the name of a protocol
-        chains: for a coreset and `full`, chains of a posterior
-        weight: for a coreset, how often each point counts
+        chains: for a coreset and `full`, the number of chains
+        weight: for a coreset, how many times each point counts
         net: for a coreset and `full`, the network; default: that of the coreset, or of the other
         seed: seed of the sampling
         split: `test` or `holdout`
-        other_data: compare on data that a coreset was not made of
+        other_data: allow data that a coreset was not made from
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
         progress: whether to show a progress bar
     """

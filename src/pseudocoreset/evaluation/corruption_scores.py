@@ -1,4 +1,4 @@
-"""Scores at each corruption and severity, beside those of the clean points."""
+"""Scores for each corruption and severity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

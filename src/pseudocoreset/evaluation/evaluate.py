@@ -1,4 +1,4 @@
-"""Scores of a posterior on points it never saw, or of a coreset over several seeds."""
+"""Score a posterior, or a coreset over several seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,34 +54,34 @@ SHOWN = ("accuracy", "rmse", "nll", "ece", "coverage")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores over seeds; a seed is one posterior of the same coreset."""
+    """Scores over seeds; each seed is one posterior of the same coreset."""
 
     seeds: list[Scores]
     samplers: list[dict[str, Any]]
-    """Diagnostics of the sampling, one a seed: temperature asked for and measured, loss trace."""
+    """Diagnostics of the sampling for each seed: temperatures set and measured, loss trace."""
     reliability: dict[str, list[float]]
-    """Per bin of confidence: share of the points, confidence, accuracy; of the first seed."""
+    """Share of points, confidence and accuracy in each bin of confidence, for the first seed."""
     protocol: dict[str, Any]
     coreset: dict[str, Any]
     pooled: Scores = field(default_factory=lambda: Scores({}))
-    """Of the samples of all seeds together."""
+    """Scores of the samples of all seeds together."""
     single: Scores = field(default_factory=lambda: Scores({}))
-    """Of one network, the last sample of a chain: the mean over all chains."""
+    """Scores of a single network, the last sample of a chain; means over all chains."""
     pooled_temperature: float | None = None
-    """The predictive temperature with the lowest NLL of the pooled samples on these very points:
-    for scoring others, such as the test points after held-out ones."""
+    """The predictive temperature with the lowest NLL of the pooled samples on these points. Find it
+    on held-out points and use it for the test points."""
     pooled_calibrated: Scores = field(default_factory=lambda: Scores({}))
-    """Of the pooled samples at the predictive temperature that was given; empty without one."""
+    """Scores of the pooled samples at the given predictive temperature; empty without one."""
     corruptions: CorruptionScores | None = None
-    """On corrupted points, where they were asked for."""
+    """Scores on corrupted images, if requested."""
     ood: OodScores | None = None
-    """How well uncertainty tells other data's points, where that was asked for."""
+    """How well uncertainty detects other data, if requested."""
     convergence: dict[str, Any] | None = None
-    """Whether chains agree; None where they are too short to tell."""
+    """Whether the chains agree; None if they are too short."""
     selective: dict[str, list[float]] = field(default_factory=dict)
-    """Accuracy of the pooled samples on the points they are most sure of, by the share kept."""
+    """Accuracy of the pooled samples on the most certain points, by the share of points kept."""
     examples: dict[str, Any] = field(default_factory=dict)
-    """Points that the pooled samples are most uncertain of, or get most wrong."""
+    """Points with the largest uncertainty or error."""
 
     def __getattr__(self, name: str) -> float:
         """The mean of a score over seeds: `.accuracy`, `.nll`, `.rmse`, …"""
@@ -101,7 +101,7 @@ class Evaluation:
 
     @property
     def names(self) -> list[str]:
-        """The scores that are single numbers."""
+        """The names of all scores that are single numbers."""
         return [name for name, value in self.seeds[0].items() if isinstance(value, float)]
 
     def mean(self, name: str) -> float:
@@ -122,7 +122,7 @@ class Evaluation:
         return stdev(values) if len(values) > 1 else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """What `evaluate --json` writes."""
+        """The content of the file that `evaluate --json` writes."""
         summary: dict[str, Any] = {}
         for name in self.names:
             summary[name] = self.mean(name)
@@ -167,28 +167,29 @@ def evaluate(
     executor: Executor | None = None,
     progress: ProgressLike = True,
 ) -> Evaluation:
-    """Score a posterior; of a coreset, sample a posterior for each seed and score them all.
+    """Score a posterior, or a coreset by sampling one posterior for each seed.
 
     Args:
         what: a posterior, or a coreset
-        data: the data set it was made of
+        data: the data set it was made from
         sampler: for a coreset, a sampler or the name of a protocol
-        net: for a coreset, the network; default: the one it was made with
+        net: for a coreset, the network; default: the one it was made for
         seeds: for a coreset, how many posteriors to sample
         first_seed: the first of the seeds
         chains: for a coreset, chains of each posterior
-        weight: for a coreset, how often each point counts
+        weight: for a coreset, how many times each point counts
         split: `test` or `holdout`
-        predictive_temperature: score the pooled samples at this temperature of the predictive
-            distribution, too; `pooled_temperature` of an evaluation on held-out points gives one
-        other_data: score on data that the coreset was not made of
-        corruptions: score corrupted images, too, by the same samples: `all` that CIFAR-10-C has,
-            the `paper`'s ten, or names such as `fog`
-        severities: of the corruptions, 1 to 5
-        corruptions_dir: folder of the official arrays, which are read instead of being made
-        ood: tell the test images of these data from the points by the predictions' uncertainty
+        predictive_temperature: also score the pooled samples at this temperature of the predictive
+            distribution, such as `pooled_temperature` of an evaluation on held-out points
+        other_data: allow data that the coreset was not made from
+        corruptions: also score corrupted images with the same samples: `all` of CIFAR-10-C, the
+            ten of the `paper`, or names such as `fog`
+        severities: severities of the corruptions, 1 to 5
+        corruptions_dir: folder of the official arrays, to be used instead of our corruptions
+        ood: other data, to be detected by the uncertainty of the predictions
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
-        executor: for a coreset, where chains run, such as `pc.ProcessExecutor(4)`; default: here
+        executor: for a coreset, where chains run, such as `pc.ProcessExecutor(4)`; default: this
+            process
         progress: whether to show a progress bar
     """
     require_type(what, (Pseudocoreset, Posterior), "what", "a coreset or a posterior")

@@ -1,4 +1,4 @@
-"""Test points worth a look: the most uncertain, the most confidently wrong, the worst predicted."""
+"""Examples of test points: the most uncertain and the worst predicted."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How good averaged predictions are: one table of metrics.
+"""Metrics of predictions.
 
 `log_samples` are log p(class | input, sample): samples × points × classes. The predictive
 distribution of a posterior is the mean of the probabilities over samples. To add a metric, write a
@@ -95,7 +95,7 @@ class PredictedNumbers:
 
 @dataclass(frozen=True)
 class Metric:
-    """A score: its name, what computes it, and how people read it."""
+    """A score: its name, its function, and how it is shown."""
 
     name: str
     title: str

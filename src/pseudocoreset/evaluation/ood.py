@@ -1,4 +1,4 @@
-"""Points of other data, told from those that are scored by how uncertain predictions are.
+"""Detect points of other data by the uncertainty of predictions.
 
 A score is higher where the posterior is less sure, so points of other data should score higher:
 "out" is what is looked for.

@@ -1,4 +1,4 @@
-"""Whether points may be scored: they fit the coreset, and it was not made of them."""
+"""Check that data fit a coreset and that it was not made from the points to be scored."""
 
 import warnings
 
@@ -66,7 +66,7 @@ def _check_provenance(what: Pseudocoreset | Posterior, data: Data, split: str) -
         parts = [("training", made.train_digest, data.train_digest)]
         parts.append(("test", made.test_digest, data.test_digest))
         other = [name for name, theirs, ours in parts if theirs != ours]
-    else:  # a file of the first edition, which has one digest of all
+    else:  # a file of version 0.1, which has one digest of all
         same = made.data_fingerprint == data.fingerprint
         if not same and made.holdout != holdout:
             warnings.warn(

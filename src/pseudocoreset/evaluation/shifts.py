@@ -1,4 +1,4 @@
-"""What a posterior is scored on besides the points themselves: corrupted ones, and other data."""
+"""Scores on corrupted images and other data."""
 
 import warnings
 from collections.abc import Sequence

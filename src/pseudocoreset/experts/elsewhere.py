@@ -1,4 +1,4 @@
-"""Experts as tasks of an executor; who calls it stores what they give."""
+"""Train experts as tasks of an executor. The calling process stores the results."""
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the experts of one call share."""
+    """What all experts of a call have in common."""
 
     name: str
     net: Net
@@ -49,7 +49,7 @@ def train_elsewhere(
     claims: Claims,
     task: Task,
 ) -> None:
-    """Train what no other process has, a task each; then what others had and did not store.
+    """Train the experts that no other process has, one per task; then those others did not finish.
 
     Args:
         executor: what runs the tasks
@@ -104,7 +104,7 @@ def train_one(shared: _Shared, number: int) -> Trained:
     """What a task does: train one expert.
 
     Args:
-        shared: what all experts share
+        shared: settings of all experts
         number: the expert
     """
     if shared.name not in _LANES:

@@ -1,4 +1,4 @@
-"""Training one expert after another: their snapshots, and how the training went."""
+"""Train experts one after another and record their snapshots."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ from pseudocoreset.predictor import Predictor
 from pseudocoreset.training import SGD, RealPoints, Training
 
 FOLDS = 10
-"""For regression, each expert leaves out one point in so many: what it misses there is noise."""
+"""For regression, each expert leaves out a fraction 1/FOLDS of the points to estimate the noise."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What became of an expert."""
+    """The result of training an expert."""
 
     snapshots: list[Weights]
     figures: dict[str, Any]
     made: dict[str, Any]
-    """Where it was trained, and by which versions."""
+    """The device and versions it was trained with."""
 
 
 def training_likelihood(data: Data) -> Likelihood:

@@ -1,6 +1,6 @@
-"""Expert trajectories on disk: `index.json`, and for a trajectory one safetensors file.
+"""Expert trajectories on disk: `index.json`, and one safetensors file per trajectory.
 
-Beside it lies a small JSON file that says where and by which versions it was made.
+A small JSON file next to each states the device and versions that made it.
 
 A trajectory is a matrix `params` (snapshots × parameters), and `buffers` where the network has
 some; row r is the state after `first_epoch + r` epochs. Files appear whole or not at all, and a
@@ -34,7 +34,7 @@ TRAJECTORY = "an expert trajectory"
 
 @dataclass(frozen=True)
 class StoreIdentity:
-    """What all trajectories of a store share; anything else is another store."""
+    """The settings that all trajectories of a store have in common."""
 
     data: str
     holdout: int  # before the fingerprint, which follows from it: a refusal names the first
@@ -59,7 +59,7 @@ class StoreIdentity:
         return (self.channels, *sides)
 
     def as_json(self) -> dict[str, Any]:
-        """What files hold; the task only where it is not the usual one."""
+        """The content of files; the task only where it is not the usual one."""
         values = asdict(self)
         if self.task == "classification":
             del values["task"]
@@ -67,7 +67,7 @@ class StoreIdentity:
 
 
 class ExpertStore:
-    """A folder of expert trajectories, or so many of them, the first."""
+    """A folder of experts: snapshots of their weights after each epoch."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ExpertStore:
         return f"ExpertStore({str(self.path)!r}, {len(self)} × {what})"
 
     def first(self, num: int) -> "ExpertStore":
-        """The same store as if it held no more than so many trajectories.
+        """The same store with only the first trajectories.
 
         Args:
             num: how many
@@ -102,11 +102,11 @@ class ExpertStore:
     def open(
         path: Path | str, *, net: NetLike | None = None, trust_code: bool = False
     ) -> "ExpertStore":
-        """Open a store that exists.
+        """Open an existing store.
 
         Args:
             path: the store's folder
-            net: the network, where the store's is code of your own
+            net: the network, needed if it is your own code
             trust_code: run code of your own that the store names
         """
         path = Path(path)
@@ -150,15 +150,15 @@ class ExpertStore:
     def create(
         path: Path | str, identity: StoreIdentity, net_source: str | None = None
     ) -> "ExpertStore":
-        """Open a store for writing, or begin one; a store of anything else is refused by name.
+        """Open a store for writing, or create one. A store with other settings is refused.
 
-        One without a trajectory (the learning rate was too large, say) is begun anew, unless a
-        process is at work on its first.
+        A store without any trajectory (for example after divergence) is replaced, unless another
+        process is using it.
 
         Args:
             path: the store's folder
-            identity: what all its trajectories share
-            net_source: digest of the source of a person's own network
+            identity: the settings of all its trajectories
+            net_source: digest of the source code of a network of your own
         """
         path = Path(path)
         store = ExpertStore(path, identity, net_source=net_source)
@@ -195,7 +195,7 @@ class ExpertStore:
 
     @property
     def first_epoch(self) -> int:
-        """The first epoch of which snapshots were kept; 0 is the init."""
+        """The first epoch with a snapshot; 0 is the initialisation."""
         return self.identity.first_epoch
 
     @property
@@ -205,7 +205,7 @@ class ExpertStore:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what the store is and of the weights it holds."""
+        """A digest of the settings and the weights."""
         held_ones = [(path.name, self._digest_of(path)) for path in self.trajectories]
         return _digest(json.dumps([self.identity.as_json(), held_ones], sort_keys=True).encode())
 
@@ -214,16 +214,16 @@ class ExpertStore:
             return metadata["digest"]
 
     def __len__(self) -> int:
-        """The number of whole trajectories."""
+        """The number of complete trajectories."""
         return len(self.trajectories)
 
     @cached_property
     def trajectories(self) -> list[Path]:
-        """The whole trajectories when the store was opened, in the order of their numbers."""
+        """The files of the complete trajectories when the store was opened, by number."""
         return sorted(self.path.glob("trajectory-*.safetensors"))[: self._num]
 
     def trajectory_path(self, number: int) -> Path:
-        """Where trajectory `number` is or will be.
+        """The file of trajectory `number`.
 
         Args:
             number: the number of the trajectory
@@ -231,7 +231,7 @@ class ExpertStore:
         return self.path / f"trajectory-{number:04d}.safetensors"
 
     def made_path(self, number: int) -> Path:
-        """Where it is said on which device and by which versions trajectory `number` was made.
+        """The file with the device and versions that made trajectory `number`.
 
         Args:
             number: the number of the trajectory
@@ -241,7 +241,7 @@ class ExpertStore:
     def makers(self) -> list[dict[str, Any]]:
         """The devices and versions that made the trajectories, each once.
 
-        Trajectories that were made before this was recorded are in none.
+        Trajectories made before this was recorded are not included.
         """
         found: list[dict[str, Any]] = []
         for trajectory in self.trajectories:
@@ -254,7 +254,7 @@ class ExpertStore:
         return found
 
     def is_whole(self, number: int) -> bool:
-        """Whether trajectory `number` is there and can be read; another store's is refused.
+        """Whether trajectory `number` exists and can be read.
 
         Args:
             number: the number of the trajectory
@@ -269,13 +269,13 @@ class ExpertStore:
         return True
 
     def refuse_damaged(self) -> None:
-        """Refuse trajectories of other stores, other networks or other epochs than it says."""
+        """Raise an error for trajectories that do not fit the store."""
         for path in self.trajectories:
             self._refuse_foreign(path, self.describe(path))
             self.refuse_other_net(path)
 
     def refuse_other_net(self, trajectory: Path) -> None:
-        """Refuse weights that do not fit the network, as when a person has changed their own.
+        """Raise an error if stored weights do not fit the network.
 
         Args:
             trajectory: a trajectory's file
@@ -289,7 +289,7 @@ class ExpertStore:
         self._net.refuse_other_weights(trajectory, sizes)
 
     def make_net(self) -> Net:
-        """The network whose weights the store holds."""
+        """The network of the experts."""
         return self._net
 
     @cached_property
@@ -306,16 +306,16 @@ class ExpertStore:
 
     @property
     def noise(self) -> float | None:
-        """For regression, the RMSE of the experts at the points that each left out, scaled."""
+        """For regression, the scaled RMSE of the experts on points they were not trained on."""
         errors = [self.describe(path).get("left_out_rmse") for path in self.trajectories]
         known = [float(error) for error in errors if error is not None]
         return sqrt(sum(error**2 for error in known) / len(known)) if known else None
 
     @contextmanager
     def claims(self, numbers: Sequence[int]) -> Iterator["Claims"]:
-        """Share these trajectories out among the processes that fill the store.
+        """Divide trajectories among the processes that train them.
 
-        Within a process, share what this gives: its locks are the process's own.
+        Call it once per process: its locks belong to the process.
 
         Args:
             numbers: the trajectories to be made
@@ -340,11 +340,11 @@ class ExpertStore:
         net: Net,
         made: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store one trajectory, whole or not at all.
+        """Store one trajectory.
 
         Args:
             number: the number of the trajectory
-            snapshots: the weights after each epoch that is kept
+            snapshots: the weights after each stored epoch
             figures: what to keep in the metadata
             net: the network
             made: where and by which versions it was made; kept beside the file, not in it, so
@@ -376,7 +376,7 @@ class ExpertStore:
             return metadata
 
     def snapshot(self, trajectory: Path, epoch: int, device: torch.device) -> Weights:
-        """The weights after `epoch` epochs; reads them and nothing else of the file.
+        """The weights after `epoch` epochs. Only these are read from the file.
 
         Args:
             trajectory: a trajectory's file
@@ -400,13 +400,13 @@ class ExpertStore:
     def draw(
         self, from_epoch: int, rng: Rng, device: torch.device, to_epoch: int | None = None
     ) -> Weights:
-        """A snapshot drawn from all trajectories, from one epoch on to another, or to the last.
+        """A random snapshot of a random trajectory.
 
         Args:
             from_epoch: the first epoch
             rng: source of the choice
             device: where to put the weights
-            to_epoch: the last epoch; None for the last there is
+            to_epoch: the last epoch; None for the last one stored
         """
         trajectory = self.trajectories[rng.choose(len(self))]
         last = self.last_epoch if to_epoch is None else to_epoch
@@ -414,7 +414,7 @@ class ExpertStore:
         return self.snapshot(trajectory, epoch, device)
 
     def require(self, first: int, last: int) -> None:
-        """Refuse, by name, a store that lacks some of the epochs from `first` to `last`.
+        """Raise an error if an epoch from `first` to `last` is not stored.
 
         Args:
             first: the first epoch that is needed
@@ -435,7 +435,7 @@ class ExpertStore:
 
 
 class Claims:
-    """Trajectories to be made, each by one process; each is claimed until the next is asked for."""
+    """Trajectories to train, each claimed by one process until it asks for the next."""
 
     def __init__(self, lock: IO[bytes], numbers: Sequence[int]) -> None:
         self._lock = lock
@@ -443,9 +443,9 @@ class Claims:
         self._others: list[int] = []
 
     def free(self) -> Generator[int]:
-        """One after another of those that no other process has.
+        """The trajectories that no other process has claimed, one after another.
 
-        Several such iterators, used in turn, share them out.
+        Several of these iterators can be used in turn.
         """
         while (number := next(self._rest, None)) is not None:
             with locked(self._lock, number, wait=False) as mine:
@@ -455,11 +455,11 @@ class Claims:
                     self._others.append(number)
 
     def give_no_more(self) -> None:
-        """What is not claimed yet is left to others."""
+        """Claim no more trajectories."""
         self._rest = iter(())
 
     def others(self) -> Iterator[int]:
-        """Those that others had, each waited for: it may be written by then, or still missing.
+        """The trajectories that other processes had claimed, after they released them.
 
         Ask for them when nothing else is under way, or two processes may wait for each other.
         """

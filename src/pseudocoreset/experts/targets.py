@@ -1,4 +1,4 @@
-"""What the experts say of a coreset's points."""
+"""Labels of a coreset's points predicted by the experts."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from pseudocoreset.experts.store import ExpertStore
 from pseudocoreset.likelihoods import Likelihood
 
 SNAPSHOTS = 200
-"""No more snapshots than this are asked."""
+"""The largest number of snapshots that are averaged."""
 
 
 @torch.no_grad()

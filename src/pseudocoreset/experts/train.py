@@ -1,4 +1,4 @@
-"""Training experts: many networks on the whole training set, a snapshot an epoch."""
+"""Train experts: many networks on the whole training set, with a snapshot after each epoch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ from pseudocoreset.predictor import Predictor
 from pseudocoreset.scale import Executor, SerialExecutor
 
 AT_ONCE = 2
-"""Experts side by side on a GPU: while one is looked at and stored, the other keeps it busy."""
+"""Experts trained at the same time on a GPU, to keep it busy while one is stored."""
 
 
 @dataclass(frozen=True)
 class ExpertOptions(Options):
-    """How experts are trained and what is kept of them."""
+    """How experts are trained and stored."""
 
     num: int = option(20, "number of experts", at_least=1)
     epochs: int = option(30, "epochs per expert", at_least=1)
@@ -41,7 +41,7 @@ class ExpertOptions(Options):
     half: bool = option(False, "store snapshots in half precision")
 
     def check(self) -> None:
-        """Refuse values that do not fit each other."""
+        """Raise an error for values that do not fit together."""
         if self.from_epoch > self.epochs:
             raise UserError(
                 f"`from_epoch` {self.from_epoch} is not among the epochs 0 to {self.epochs}.",
@@ -68,27 +68,27 @@ def train_experts(
     other_versions: bool = False,
     progress: ProgressLike = True,
 ) -> ExpertStore:
-    """Train networks on `data` and store their trajectories in the folder `out`.
+    """Train networks on `data` and store snapshots of their weights in the folder `out`.
 
-    Call it again to resume. Several processes may train into one folder and share the work.
+    Call it again to resume. Several processes can share the work by using the same folder.
 
     Args:
         data: the data set
         net: a spec such as `convnet:norm=group`, an `nn.Module` class, or a factory; default:
             convnet, mlp for tables
         out: folder of the expert store
-        options: all options below in one object; those that are given here too count
+        options: an object with the options below; those given directly have priority
         num: number of experts
         epochs: epochs each is trained for
         lr: learning rate of plain SGD
-        batch: points a step
+        batch: points per step
         dsa: augmentation: `on`, `off` or kinds separated by commas
         from_epoch: keep snapshots of this epoch and later ones
         half: store snapshots in half precision
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
-        executor: where experts are trained, such as `pc.ProcessExecutor(4)`; default: here
-        other_versions: add experts to those of another device or version
+        executor: where experts are trained, such as `pc.ProcessExecutor(4)`; default: this process
+        other_versions: add to experts that another device or version trained
         progress: whether to show a progress bar
     """
     named = {
@@ -127,7 +127,7 @@ def train_experts(
 
 
 def experts_at_once(num: int, net: Net, device: torch.device) -> int:
-    """How many of so many experts are trained side by side, if there is memory for them."""
+    """How many of this many experts are trained side by side, if there is memory for them."""
     return min(num, AT_ONCE if device.type == "cuda" and not net.draws else 1)
 
 
@@ -140,7 +140,7 @@ def _train_here(
     claims: Claims,
     task: Task,
 ) -> None:
-    """Train what no other process has, side by side; then what others had and did not store."""
+    """Train the experts that no other process has; then those that others did not finish."""
     predictor = Predictor(net, data.test.inputs, data.scaling)
 
     def train(lane: Lane, numbers: Iterator[int]) -> Iterator[bool]:
@@ -168,9 +168,9 @@ def _train_side_by_side(
     most: int,
     claims: Claims,
 ) -> list[Lane]:
-    """Train what no other process has in at most so many lanes; an epoch of each is begun in turn.
+    """Train the experts that no other process has, several at a time, epoch by epoch in turn.
 
-    An expert that diverges is told of when the others under way are stored.
+    If an expert diverges, the error is raised after the others are stored.
     """
     lanes: list[Lane] = []
     under_way: list[Iterator[bool]] = []

@@ -20,7 +20,7 @@ from pseudocoreset.recipes import FALLBACKS, NAMES, recipe_for, recipe_sizes
 
 FOLDER = Path(__file__).parent
 DATA = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet")
-"""The data sets of the gallery, whether any of their coresets came with the package or not."""
+"""The data sets of the gallery."""
 SPEC = "gallery:"
 BEST_METHOD = "fbpc-isotropic"
 """The method of the recipes `best` for images."""
@@ -33,7 +33,7 @@ SHAPE = {
     "protocol": dict,
 }
 """What a JSON file of the gallery has, at least. `chain` are means over chains, `pooled` the
-scores of all their samples together, where these were measured."""
+scores of all their samples together, if these were measured."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ def commands(name: str, ipc: int, recipe: str = "best") -> list[str]:
 
 
 def load(name: str, *, ipc: int, recipe: str = "best") -> Pseudocoreset:
-    """Load a coreset that came with the package; no data, no training, no network.
+    """Load a coreset that comes with the package. Needs no data, training or network connection.
 
     Args:
         name: the data set: `digits`, `cifar10`, `cifar100`, …
         ipc: stored images per class
         recipe: `best` for the most accurate coreset of this size, which stores soft labels and
             often several small images in the space of one; `tuned` or `paper` for pixels and
-            classes alone. Where a size has none by this recipe, the one before it is taken.
+            hard labels. If this recipe is missing for a size, the one before it is used.
     """
     require_type(name, str, "name", "the name of a data set, such as cifar10")
     require_type(ipc, int, "ipc", "the number of images per class, such as 10")
@@ -134,7 +134,7 @@ def load(name: str, *, ipc: int, recipe: str = "best") -> Pseudocoreset:
 
 
 def find(name: str, ipc: int, recipe: str = "best") -> Entry:
-    """The coreset of a data set, a size, and a recipe or one before it.
+    """The coreset of a data set, size and recipe.
 
     Args:
         name: the data set

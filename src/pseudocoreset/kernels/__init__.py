@@ -1,4 +1,4 @@
-"""What is there for speed alone: the same numbers as PyTorch's own pieces, in fewer CUDA kernels.
+"""Faster kernels that compute the same as several operations of PyTorch.
 
-Triton compiles them in a second or two, where PyTorch's compiler takes tens of seconds to begin.
+Triton compiles them in a second or two; PyTorch's compiler takes tens of seconds.
 """

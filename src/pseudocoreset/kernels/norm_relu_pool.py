@@ -28,7 +28,7 @@ ENOUGH_BLOCKS = 264
 
 
 def can_fuse(channels: int, side: int) -> bool:
-    """Whether the kernels take square maps of so many channels and this side."""
+    """Whether the kernels take square maps of this many channels and this side."""
     return triton is not None and channels % 16 == 0 and side % 2 == 0
 
 

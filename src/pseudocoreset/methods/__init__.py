@@ -1,4 +1,4 @@
-"""Methods: how far the coreset's posterior is from the data's; one method a file."""
+"""Methods that make coresets, one per file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,23 +59,23 @@ METHODS: dict[str, type[Method]] = {
 def method_class(
     name: str, *, source: Path | str | None = None, trust_code: bool = False
 ) -> type[Method]:
-    """The class of the method of this name, or of a person's own.
+    """The class of a method, by name.
 
     Args:
         name: one of METHODS, or `package.module:Class`
-        source: the file that named it, if a file did
+        source: the file that contains the name, if it comes from a file
         trust_code: run code that a file names
     """
     return class_named(name, "method", METHODS, Method, source=source, trust_code=trust_code)
 
 
 def method_name(method: Method) -> str:
-    """What files and the command line call a method."""
+    """The name of a method in files and on the command line."""
     return name_of_class(method, method.name, METHODS)
 
 
 def prepare(method: Method, contexts: Sequence[Context]) -> Divergence:
-    """The method for these networks; several are summed."""
+    """Prepare a method for one or several networks; their gradients are added."""
     parts = [_prepared(method, context) for context in contexts]
     return parts[0] if len(parts) == 1 else Multi(parts)
 
@@ -102,7 +102,7 @@ def _prepared(method: Method, context: Context) -> Divergence:
 
 
 def check_state(state: Mapping[str, object]) -> None:
-    """Refuse what a method keeps between updates and a checkpoint can't hold."""
+    """Raise an error if a method's state can't be stored in a checkpoint."""
     for name, kept in state.items():
         if not isinstance(kept, Tensor):
             raise UserError(
@@ -111,7 +111,7 @@ def check_state(state: Mapping[str, object]) -> None:
 
 
 def check_estimate(estimate: object, coreset: Points) -> None:
-    """Refuse a method's estimate that does not fit the coreset."""
+    """Raise an error if a method's estimate does not fit the coreset."""
     if not isinstance(estimate, Estimate):
         raise UserError(
             f"the method's gradient gave {type(estimate).__name__}: it must return an Estimate.",

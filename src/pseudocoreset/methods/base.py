@@ -1,4 +1,4 @@
-"""What every method is to the loop: options, and the gradient of one update."""
+"""Base classes of methods. A method has options and computes the gradient of an update."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
@@ -18,20 +18,20 @@ from pseudocoreset.training import RealPoints
 
 
 class Points(NamedTuple):
-    """The coreset as a method sees it: (u, ỹ)."""
+    """The points of the coreset: inputs u and targets ỹ."""
 
     inputs: Float[Tensor, "m ..."]
     targets: Shaped[Tensor, "m ..."]
-    """Classes; probabilities where labels are learned; numbers for regression."""
+    """Classes, probabilities if labels are learned, or numbers for regression."""
 
 
 @dataclass(frozen=True)
 class Estimate:
     """The gradient of one update.
 
-    `gradients` are those of a *mean* loss over points, by name: `inputs`, and `targets` where they
-    are floating-point; points whose gradient is all zero stay put. `state` is what the method keeps
-    between updates; `info` is written to the metrics.
+    `gradients` has the gradients of a *mean* loss over points: `inputs`, and `targets` if they are
+    floating-point numbers. Points with a zero gradient are not moved. `state` is kept until the
+    next update. `info` is written to the metrics.
     """
 
     gradients: State
@@ -41,18 +41,18 @@ class Estimate:
 
 @runtime_checkable
 class Divergence(Protocol):
-    """How far the coreset's posterior is from the data's, by its gradient."""
+    """A method prepared for a network: it computes the gradients."""
 
     def start(self) -> State:
-        """What the method keeps between updates, before the first."""
+        """The initial state of the method."""
 
     def gradient(self, coreset: Points, state: State, rng: Rng) -> Estimate:
-        """The gradient for one update; leaves the coreset as it is."""
+        """The gradient of one update. The coreset is not changed."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a method is prepared for: a network, its experts and the real data."""
+    """What a method works with: a network, its experts and the real data."""
 
     net: Net
     experts: ExpertStore | None
@@ -60,15 +60,15 @@ class Context:
     augmentation: Augmentation
     likelihood: Likelihood
     batch: int
-    """Coreset points that a step and an update take (B)."""
+    """Coreset points per step and update (B)."""
 
     @property
     def device(self) -> torch.device:
-        """Where the data are."""
+        """The device of the data."""
         return self.real.split.inputs.device
 
     def batch_of(self, size: int) -> int | None:
-        """Points that a step takes of a coreset of this size; None for all.
+        """Points per step for a coreset of this size; None for all.
 
         Args:
             size: points of the coreset
@@ -78,20 +78,20 @@ class Context:
 
 @dataclass(frozen=True)
 class Method(Options):
-    """A method's own options. Subclasses are frozen dataclasses whose fields are `option(...)`.
+    """Base class of methods. Subclasses are frozen dataclasses whose fields are `option(...)`.
 
-    A field that is left out is the recipe's.
+    Fields that are not given are taken from the recipe.
     """
 
     name: ClassVar[str] = ""
-    """What the command line calls it; a person's own method is `package.module:Class`."""
+    """Its name on the command line; your own method is `package.module:Class`."""
     needs_experts: ClassVar[bool] = True
     makes_updates: ClassVar[bool] = True
     along_sum: ClassVar[bool] = False
-    """Whether a recipe's `lr_images` is for the sum over the images that an update moves."""
+    """Whether `lr_images` of a recipe applies to the sum over images rather than the mean."""
 
     def prepare(self, context: Context) -> Divergence:
-        """What gives the gradient of each update, for one network.
+        """Prepare the method for one network.
 
         Args:
             context: a network, its experts and the data
@@ -99,10 +99,10 @@ class Method(Options):
         raise NotImplementedError
 
     def within(self, last_epoch: int, given: frozenset[str]) -> Self:  # noqa: ARG002
-        """The same options, fitted to experts of so many epochs where they were not given.
+        """The options adapted to the number of epochs of the experts.
 
         Args:
             last_epoch: the experts' last epoch
-            given: the options that a person gave
+            given: the options that were given explicitly and stay as they are
         """
         return self

@@ -69,14 +69,15 @@ class _Update(Update):
 
 @dataclass(frozen=True)
 class BPCForwardKL(Sampled):
-    """The gradient of KL[π_x ‖ π_u] by equation `bpc-fkl`, for a mean loss.
+    """BPC-fKL: the gradient of KL[π_x ‖ π_u] over weights (Kim et al., 2022).
 
         ∇_u ≈ 1/S Σ_s ( −∇_u log p(ỹ | u, μ_x + σ ε_x) + ∇_u log p(ỹ | u, μ_u + σ ε_u) ) / m
 
-    μ_x is an expert an epoch after θ₀ and μ_u a student of the coreset after some steps from θ₀,
-    both without gradient. Each sample s has its own augmentation of u, the same for both sides.
+    μ_x is an expert one epoch after its snapshot θ₀. μ_u is a student, trained on the coreset for
+    some steps from θ₀. No gradient flows through either. Each sample s has its own augmentation of
+    u, the same for both terms.
 
-    The samples are taken `group` at a time, and memory grows with the group alone.
+    Samples are processed `group` at a time, so memory depends on `group` and not on `samples`.
     """
 
     name: ClassVar[str] = "bpc-fkl"
@@ -89,5 +90,5 @@ class BPCForwardKL(Sampled):
 
     @property
     def follows(self) -> int:
-        """Epochs of the expert that an update follows from its start."""
+        """Epochs of the expert between θ₀ and μ_x."""
         return self.expert_epochs

@@ -1,6 +1,6 @@
 """BPC-rKL: the reverse KL between posteriors of the weights, as a covariance.
 
-The estimator is Manousakas et al.'s (2020), brought to networks by Kim et al. (2022).
+The estimator is from Manousakas et al. (2020); Kim et al. (2022) applied it to networks.
 """
 
 from dataclasses import dataclass
@@ -137,7 +137,7 @@ class _Update(Update):
 
 @dataclass(frozen=True)
 class BPCReverseKL(Sampled):
-    """The gradient of KL[π_u ‖ π_x] over S samples θ ~ N(μ_u, σ²·1), for a mean loss.
+    """BPC-rKL: the gradient of KL[π_u ‖ π_x] over weights, by samples θ ~ N(μ_u, σ²·1).
 
         ∇_u ≈ −Cov[ ∇_u mean_u log p(ỹ | u, θ),  w_x·mean_x log p(y | x, θ) − w_u·mean_u log p ]
 
@@ -145,11 +145,11 @@ class BPCReverseKL(Sampled):
     (the prior and both evidences drop out), so weights (w_x, w_u) = (n, m), the numbers of images,
     give that gradient, divided by m as every estimate is; (1, 1) is Kim et al.'s.
 
-    μ_u is a student of the coreset after some steps from θ₀, an early snapshot of an expert. An
-    update augments the coreset once and a batch of real images once, the same for all samples: were
-    it once a sample, the augmentations would count among what varies together.
+    μ_u is a student of the coreset after some steps from θ₀, an early snapshot of an expert. All
+    samples of an update use the same augmentation of the coreset and of a batch of real images;
+    otherwise the covariance would include the augmentation.
 
-    The samples are taken `group` at a time, and memory grows with the group alone.
+    Samples are processed `group` at a time, so memory depends on `group` and not on `samples`.
     """
 
     name: ClassVar[str] = "bpc-rkl"

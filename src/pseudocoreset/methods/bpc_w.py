@@ -23,7 +23,7 @@ from pseudocoreset.methods.window import Window, refuse_drawing
 from pseudocoreset.nets import Weights
 
 LEAST_LR = 0.01
-"""The learned learning rate stays above this share of what it was at first."""
+"""The learned learning rate stays above this share of its initial value."""
 
 
 class _Update(Update):
@@ -112,21 +112,22 @@ class _Update(Update):
 
 @dataclass(frozen=True)
 class BPCWasserstein(WeightSpace):
-    """The gradient of W₂²[N(μ_x, Σ), N(μ_u, Σ)] = ‖μ_u − μ_x‖², relative to the expert's own way.
+    """BPC-W: the gradient of the Wasserstein distance ‖μ_u − μ_x‖², relative to the expert's path.
 
         ∇_u ‖θ_T − μ_x‖² / ‖θ₀ − μ_x‖²    with θ_{t+1} = θ_t − η ∇_θ CE(u_t; θ_t)
 
-    u_t is the coreset under an augmentation of its own each step. The gradient goes through all
-    steps and to η too, which is learned: it is what the method keeps between updates.
+    u_t is the coreset with a new augmentation in each step. The gradient flows through all steps.
+    The learning rate η is learned too and kept between updates.
 
-    Gathered backwards, a step at a time: with λ_T = ∂/∂θ_T and φ_t = ⟨∇_θ CE(u_t; θ_t), λ_t+1⟩:
+    The gradient is computed backwards, step by step. With λ_T = ∂/∂θ_T and
+    φ_t = ⟨∇_θ CE(u_t; θ_t), λ_t+1⟩:
 
         λ_t = λ_t+1 − η ∂φ_t/∂θ_t,    ∂/∂u = −η Σ_t ∂φ_t/∂u,    ∂/∂η = −Σ_t φ_t
 
-    so memory is that of one step and of T vectors of weights. A person's own network that draws
-    random numbers in its forward pass (dropout) is refused: the way back would see others.
+    so the memory needed is that of one step and of T weight vectors. Networks with random forward
+    passes (dropout) are refused, because the steps must be repeatable.
 
-    A coreset of more than `batch` images is gone through in random order, `batch` a step.
+    If the coreset has more than `batch` images, each step uses `batch` of them in random order.
     """
 
     name: ClassVar[str] = "bpc-w"
@@ -142,7 +143,7 @@ class BPCWasserstein(WeightSpace):
 
     @property
     def follows(self) -> int:
-        """Epochs of the expert that an update follows from its start."""
+        """Epochs of the expert between θ₀ and μ_x."""
         return self.expert_epochs
 
     def prepare(self, context: Context) -> Divergence:

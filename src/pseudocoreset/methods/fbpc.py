@@ -92,18 +92,19 @@ class _FunctionSpace(Method):
 
 @dataclass(frozen=True)
 class FBPC(_FunctionSpace):
-    """The gradient of KL[ν_x ‖ ν_u] by equation `fbpc_mc_grad`.
+    """FBPC: the gradient of KL[ν_x ‖ ν_u] over network outputs (Kim, Lee and Lee, 2023).
 
         ∇_u ≈ 1/S Σ_s ( −∇_u log p(ỹ | μ̂_x + Ψ̂_x^½ ε_x) + ∇_u log p(ỹ | μ̂_u + Ψ̂_u^½ ε_u) )
 
-    with means and covariances by equation `mu_and_Psi`: μ̂ = g_sg(θ)(u) at a MAP solution θ of the
-    real data (an expert's snapshot) or of the coreset, and Ψ̂ the variance, without gradient, of
-    the outputs over K more steps from there, each seeing u under an augmentation of its own.
+    The means μ̂ are the outputs at u of a MAP solution: an expert's snapshot for the real data, and
+    a network trained on the coreset until its loss is below `gamma`. Ψ̂ is the variance of the
+    outputs over K more steps from there, each with a new augmentation of u. No gradient flows
+    through θ and Ψ̂.
 
-    The means of both posteriors see u under the same augmentations. A coreset of more than
-    `batch` points is updated `batch` points at a time. With `reuse` above 1, a MAP solution of the
-    coreset is not found anew in each update: it follows the coreset by a few more steps. With
-    several `experts_each`, the loss under the data's posterior is the mean over these experts.
+    Both means use the same augmentations of u. If the coreset has more than `batch` points, an
+    update moves `batch` of them. If `reuse` is above 1, several updates share a MAP solution of
+    the coreset, which is trained for a few more steps each time. If `experts_each` is above 1, the
+    loss under the data's posterior is the mean over several experts.
     """
 
     name: ClassVar[str] = "fbpc"
@@ -117,7 +118,7 @@ class FBPC(_FunctionSpace):
 
 @dataclass(frozen=True)
 class FBPCIsotropic(_FunctionSpace):
-    """FBPC with Ψ̂ = 1, which needs no covariance steps."""
+    """FBPC with variances Ψ̂ = 1. It needs no covariance steps and is faster."""
 
     name: ClassVar[str] = "fbpc-isotropic"
 

@@ -1,4 +1,4 @@
-"""The MAP solution of the coreset: a fresh network trained on it until its loss is small."""
+"""MAP solutions of the coreset: new networks trained on it until the loss is small."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -12,8 +12,7 @@ from pseudocoreset.nets import Weights
 from pseudocoreset.training import Adam, Training, coreset_points
 
 BLOCK = 10
-"""Steps between two looks at the loss; what is looked at is the mean over them. To look is to wait
-for the device; were the next step begun before, one step an update would be in vain."""
+"""Steps between two checks of the mean loss. Each check waits for the device."""
 
 _KEPT = ("params", "buffers", "first", "second", "count")
 """A network in training by Adam."""
@@ -21,7 +20,7 @@ _KEPT = ("params", "buffers", "first", "second", "count")
 
 @dataclass(frozen=True)
 class MapSolution:
-    """θ_u, and what it took to find it."""
+    """θ_u and how many steps it took."""
 
     weights: Weights
     loss: float
@@ -31,7 +30,7 @@ class MapSolution:
 
 @runtime_checkable
 class MapOptions(Protocol):
-    """The options that the search for a MAP solution reads."""
+    """The options of the search for a MAP solution."""
 
     @property
     def gamma(self) -> float:

@@ -1,4 +1,4 @@
-"""One coreset for several architectures: the sum of their gradients (Algorithm 1)."""
+"""One coreset for several networks: the sum of their gradients (Algorithm 1)."""
 
 from collections.abc import Sequence
 

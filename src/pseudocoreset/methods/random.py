@@ -1,4 +1,4 @@
-"""Random: real points drawn at random; the baseline that every method starts from."""
+"""Random real points, a baseline."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from pseudocoreset.methods.base import Method
 
 @dataclass(frozen=True)
 class Random(Method):
-    """Real points, the same number per class; no update is made."""
+    """Random real points, equally many per class. No updates are made."""
 
     name: ClassVar[str] = "random"
     needs_experts: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Unrolled: the gradient of the score itself, through a window of training steps."""
+"""Unrolled: the gradient through a window of training steps."""
 
 from dataclasses import dataclass
 from statistics import fmean
@@ -34,30 +34,28 @@ MEMBER = ("params", "buffers", "velocity")
 
 @dataclass(frozen=True)
 class Unrolled(Method):
-    """The gradient of the real data's loss by the coreset, through W steps of training on it.
+    """The gradient of the loss on real data through W training steps on the coreset.
 
         ∇_u,ỹ mean_x −log 1/J Σ_j p(y | f_θj(x)),    θj = θ_W after W steps from a network of a pool
 
-    A step is that of SGHMC at temperature 0, on a batch u_t of the coreset under an augmentation
-    of its own:
+    A step is one of SGHMC at temperature 0, on an augmented batch u_t of the coreset:
 
         v_t+1 = (1−α) v_t − η (∇_θ CE(u_t; θ_t) + d θ_t),    θ_t+1 = θ_t + v_t+1
 
-    It is gathered backwards, a step at a time. With λ_t and κ_t the gradients by θ_t and v_t,
+    The gradient is computed backwards, step by step. With λ_t and κ_t the gradients by θ_t and v_t,
     λ_W = ∂/∂θ_W, κ_W = 0, r_t = λ_t+1 + κ_t+1 and φ_t = ⟨∇_θ CE(u_t; θ_t), r_t⟩:
 
         κ_t = (1−α) r_t,    λ_t = λ_t+1 − η (∂φ_t/∂θ_t + d r_t),    ∂/∂u = −η Σ_t ∂φ_t/∂u
 
-    and ∂/∂ỹ likewise, so memory is that of one step and of J·W vectors of weights. A person's own
-    network that draws random numbers in its forward pass (dropout) is refused: the way back would
-    see others.
+    and ∂/∂ỹ likewise. The memory needed is that of one step and of J·W weight vectors. Networks
+    with random forward passes (dropout) are refused, because the steps must be repeatable.
 
-    Each update draws J networks of the pool and leaves them where their windows ended. One that is
-    `longest` steps old starts anew. So that their ages differ from the beginning, network i of P
-    is trained for i/P of `longest` steps before it is first used.
+    Each update trains J networks of the pool further. A network that is `longest` steps old is
+    replaced by a new one. So that ages differ from the beginning, network i of P is trained for
+    i/P of `longest` steps before it is first used.
 
-    A gradient whose norm, that of the inputs' part, is above `clip` times the running mean of these
-    norms is scaled down to it as a whole.
+    If the norm of the gradient with respect to the inputs is above `clip` times its running mean,
+    the whole gradient is scaled down to that.
     """
 
     name: ClassVar[str] = "unrolled"
@@ -190,7 +188,7 @@ class _Update:
             left -= steps
 
     def _train(self, pool: State, number: int, steps: int) -> None:
-        """Take a network of the pool so many steps on."""
+        """Take a network of the pool this many steps on."""
         self._ahead.load({name: pool[name][number] for name in MEMBER})
         self._ahead.run(steps)
         for name in MEMBER:

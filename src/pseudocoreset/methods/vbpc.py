@@ -1,4 +1,4 @@
-"""VBPC: a variational Bayesian pseudocoreset, by the last layer's posterior in closed form."""
+"""VBPC: a variational pseudocoreset with a closed-form posterior of the last layer."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,22 +27,22 @@ from pseudocoreset.training import Adam, Training, coreset_points, features_of
 
 @dataclass(frozen=True)
 class VBPC(Method):
-    """The gradient of how well the coreset's posterior of a last layer predicts real points.
+    """VBPC: a variational pseudocoreset with a closed-form posterior of the last layer.
 
-        mean over a real batch of −log p(y | x, coreset)  +  β_D/n · KL[q(W) ‖ p(W)]
+        loss = mean over a real batch of −log p(y | x, coreset)  +  β_D/n · KL[q(W) ‖ p(W)]
 
     q(W) is the posterior of the last layer's weights given the coreset's features and targets, in
-    closed form (`last_layer`). A class counts as 0.9 on itself and 0.1 spread over all, and
-    regression is on log-probabilities less their mean. p(y | x) is the softmax of
+    closed form (`last_layer`). Labels are softened (0.9 for the class, 0.1 spread over all),
+    and the regression is on log-probabilities minus their mean. p(y | x) is the softmax of
     μ / √(1 + π/8 Σ), with mean and variance of the outputs at x; for regression, the normal
     density of variance Σ + σ². n is the number of real points.
 
-    The features are those of a network from a pool. The network gets no gradient here. After its
-    use it takes a step of Adam on the coreset by the likelihood's loss, and after `pool_steps` of
-    them it is replaced by a fresh one. The coreset is augmented in both; real points are not.
+    The features come from a network of a pool. After each use the network is trained on the coreset
+    for one step of Adam, and after `pool_steps` steps it is replaced by a new one. The coreset is
+    augmented in both; real points are not.
 
-    A coreset of more than `batch` points is updated `batch` points at a time; all of them are
-    behind the posterior.
+    If the coreset has more than `batch` points, an update moves `batch` of them. The posterior
+    always uses all points.
     """
 
     name: ClassVar[str] = "vbpc"

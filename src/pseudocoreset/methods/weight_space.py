@@ -1,4 +1,4 @@
-"""What the weight-space methods share: Gaussian posteriors N(μ, σ²·1) over a network's weights.
+"""Common parts of the weight-space methods, with posteriors N(μ, σ²·1) over the weights.
 
 Both start from θ₀, an expert's snapshot at an early random epoch: μ_x is the same expert some
 epochs on, and μ_u is where a student comes from θ₀ by SGD on the coreset.
@@ -51,7 +51,7 @@ class Update:
 
 @dataclass(frozen=True)
 class WeightSpace(Method):
-    """The options of all methods whose updates begin with a piece of an expert's trajectory."""
+    """The options of methods that start from a piece of an expert's trajectory."""
 
     title: ClassVar[str]
     update: ClassVar[type[Update]]
@@ -67,7 +67,7 @@ class WeightSpace(Method):
 
     @property
     def follows(self) -> int:
-        """Epochs of the expert that an update follows from its start."""
+        """Epochs of the expert between θ₀ and μ_x."""
         return 0
 
     def within(self, last_epoch: int, given: frozenset[str]) -> Self:
@@ -92,7 +92,7 @@ class WeightSpace(Method):
 
 @dataclass(frozen=True)
 class Sampled(WeightSpace):
-    """The options of methods that sample weights around two means."""
+    """The options of methods that sample weights."""
 
     samples: int = option(30, "Monte-Carlo samples (S)", at_least=1)
     noise: float = option(0.01, "standard deviation of the weights' posteriors (σ)", above=0)

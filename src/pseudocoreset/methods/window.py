@@ -1,4 +1,4 @@
-"""Training steps on the coreset that are taken ahead and then gone back through."""
+"""Training steps on the coreset with a backward pass through all of them."""
 
 import torch
 from jaxtyping import Float, Shaped

@@ -1,4 +1,4 @@
-"""Networks, one architecture a file, used as pure functions of their weights."""
+"""Networks, one architecture per file, used as functions of their weights."""
 
 from .make import DEFAULT_NET, NET_NAMES, NetLike, default_net, make_net, make_stored_net
 from .net import Net

@@ -1,4 +1,4 @@
-"""How the side of a square feature map changes, and which sides a network can't take."""
+"""The sizes of feature maps."""
 
 from pseudocoreset.errors import UserError
 
@@ -17,7 +17,7 @@ def padded_side(image_size: int) -> int:
 
 
 def pooled_side(side: int, advice: str) -> int:
-    """Side of the map after a 2×2 pooling; `advice` says what to do where nothing is left of it."""
+    """Side of the map after a 2×2 pooling; `advice` says what to do if nothing is left of it."""
     if side < 2:
         raise UserError(
             f"2×2 pooling is not possible on a {side}×{side} feature map: {advice}",

@@ -1,4 +1,4 @@
-"""The last linear layer of a network, which may be given other weights."""
+"""The last linear layer of a network."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,7 +59,7 @@ def refuse_other_heads(net: "Net", head: Head) -> None:
     """Refuse a network whose outputs are not what its last linear layer makes of its features.
 
     Args:
-        net: a person's own network
+        net: a user's own network
         head: what `find_head` found
     """
     generator = torch.Generator().manual_seed(0)

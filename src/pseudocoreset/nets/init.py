@@ -1,4 +1,4 @@
-"""Fresh random weights, drawn from an explicit generator."""
+"""Random initial weights from an explicit generator."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""`make_net`: from the name of a network, or its class, to the network."""
+"""The function `make_net`."""
 
 import re
 import warnings
@@ -24,9 +24,9 @@ from .resnet import RESNET18_BLOCKS, RESNET34_BLOCKS, ResNet
 from .vgg import VGG11
 
 NET_NAMES = ("convnet", "lenet", "alexnet", "vgg11", "resnet18", "resnet34", "mlp")
-"""Our own networks; all but the last take images only."""
+"""The networks of the package; all but the last take images only."""
 DEFAULT_NET = "convnet"
-"""Where none is given, for images."""
+"""The default network for images."""
 NetLike = str | Callable[..., nn.Module]
 """How a network is named: a spec, an `nn.Module` class, or a function that builds a module."""
 
@@ -57,23 +57,23 @@ def make_net(
     source: Path | str | None = None,
     trust_code: bool = False,
 ) -> Net:
-    """The network that `net` names, for inputs of this shape and so many outputs.
+    """Make a network for inputs of a shape and a number of outputs.
 
     A spec is `convnet[:depth=3,width=128,norm=instance]`, `lenet`, `alexnet`,
     `vgg11[:norm=instance]`, `resnet18[:norm=instance]`, `resnet34[:norm=instance]`,
     `mlp[:depth=2,width=64]`, or `package.module:factory`. A norm is instance, group, layer, batch
     or none; `norm=batch` also takes `stats=batch` or `stats=kept` (see `norms`).
 
-    A person's own factory, or class, is called as `factory(channels, image_size, classes)` for
-    images and as `factory(features, outputs)` for tables, and gives an `nn.Module`.
+    A factory or class of your own is called as `factory(channels, image_size, classes)` for images
+    and as `factory(features, outputs)` for tables. It must return an `nn.Module`.
 
     Args:
         net: a spec, an `nn.Module` class, or a function that builds a module
         input_shape: (channels, height, width) of images, or (features,) of a table
         outputs: the number of classes, or of regression targets
-        source: the file that the spec was read from; None where the person gave it. A network that
-            is not ours is then made only if the person has named it in this process too
-        trust_code: make what `source` names in any case
+        source: the file that the spec was read from, if any. Your own networks are then made only
+            if you have also named them in this process
+        trust_code: run code that `source` names
     """
     shape = _checked_shape(input_shape, outputs)
     if isinstance(net, str):
@@ -96,7 +96,7 @@ def make_stored_net(
     trust_code: bool,
     digest: str | None,
 ) -> Net:
-    """The network that a file names; a person's own is told where its source has changed.
+    """The network that a file names; a user's own is told where its source has changed.
 
     Args:
         spec: the network's name in the file
@@ -120,7 +120,7 @@ def make_stored_net(
 
 
 def default_net(input_shape: Sequence[int]) -> str:
-    """The network that is taken where none is given.
+    """The network that is taken if none is given.
 
     Args:
         input_shape: (channels, height, width) of images, or (features,) of a table

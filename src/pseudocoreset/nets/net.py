@@ -1,4 +1,4 @@
-"""A network as a pure function of its weights, of which there may be many sets."""
+"""Networks as functions of their weights."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -25,16 +25,16 @@ class Net:
     weight, its bias, ..., classifier's weight and bias.
 
     `apply` and `train` neither wait for the device nor look at values, so they can be compiled and
-    captured in a CUDA graph. Randomness inside a person's own module (dropout) comes from
+    captured in a CUDA graph. Randomness inside a user's own module (dropout) comes from
     PyTorch's global generator.
 
     Args:
         spec: the canonical name
         build: makes a new module of the architecture
         input_shape: (channels, height, width) of an image, or (features,) of a table's row
-        outputs: what it puts out for an input: a logit a class, or a number a target
+        outputs: the number of outputs: one logit per class, or one number per target
         default_init: whether the init is PyTorch's default, and the module our own
-        source_digest: of the file that a person's own network is written in, where there is one
+        source_digest: of the file that a user's own network is written in, if there is one
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Net:
         self._build = build
         self._place = torch.device("meta" if default_init else "cpu")
         # Skeletons that lend their forward pass and never their values, one in each mode, since
-        # changing a shared module's mode costs time and breaks compiled code. A person's own
+        # changing a shared module's mode costs time and breaks compiled code. A user's own
         # stays on the CPU: building or moving it on the meta device may fail or untie weights.
         with torch.random.fork_rng(devices=[]), self._place:
             self._training = build().train()
@@ -66,7 +66,7 @@ class Net:
         self.num_buffers = self._buffers.length
         self.fused = default_init and bool(getattr(self._testing, "fused", False))
         """Whether its layers are kernels of our own on CUDA."""
-        # Of a person's own network this is not known.
+        # Of a user's own network this is not known.
         self.by_image = default_init and not any(map(_mixes_inputs, self._testing.modules()))
         """Whether an input's outputs in test mode are the same whatever inputs are beside it."""
 
@@ -87,7 +87,7 @@ class Net:
             return not torch.equal(torch.get_rng_state(), before)
 
     def refuse_other_weights(self, source: Path | str, sizes: tuple[int, int]) -> None:
-        """Refuse stored parameters and buffers, so many of each, that are not this network's.
+        """Refuse stored parameters and buffers, this many of each, that are not this network's.
 
         Args:
             source: the file that holds them

@@ -41,7 +41,7 @@ class Norm:
     ) -> nn.Module:
         """The layer for maps of this many channels and this side.
 
-        `advice` tells the person what to do about an instance norm that would see 1×1 maps.
+        `advice` tells the user what to do about an instance norm that would see 1×1 maps.
         """
         match self.name:
             case "instance":

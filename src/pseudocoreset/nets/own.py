@@ -1,4 +1,4 @@
-"""A person's own network: a class, or a function that builds a module, tried before it is used."""
+"""Networks of your own: classes or functions that build a module. They are tested before use."""
 
 import inspect
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def own_net(
     """
     name = printable(spec)
     build = partial(_built, name, factory, input_shape, outputs)
-    # Trying the module must not move the global random state of a person's own program.
+    # Trying the module must not move the global random state of a user's own program.
     with torch.random.fork_rng(devices=[]):
         module = build()
         if module is build():
@@ -53,7 +53,7 @@ def own_net(
 
 
 def source_digest(factory: Callable[..., Any]) -> str | None:
-    """A digest of the file that defines the factory; None where there is no such file.
+    """A digest of the file that defines the factory; None if there is no such file.
 
     Args:
         factory: a class, a function, or a partial of one

@@ -1,4 +1,4 @@
-"""A network's parameters and buffers as flat vectors, and the way between vector and tensors."""
+"""Parameters and buffers of a network as flat vectors."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""What a command would take, from a few steps of it."""
+"""Estimate the cost of a command from a few of its steps."""

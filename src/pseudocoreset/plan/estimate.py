@@ -1,4 +1,4 @@
-"""What a command would take, before it is spent: disk, memory and time, from a few steps of it.
+"""Estimate disk, memory and time of a command by running a few of its steps.
 
 The steps are those of the command itself, on part of the data; what takes long but once (kernels
 chosen, compiled and captured, files read) is told apart from what each step takes.
@@ -40,24 +40,24 @@ from pseudocoreset.posterior.weight import WeightLike
 from pseudocoreset.predictor import TEST_BATCH
 
 BUDGET_S = 5.0
-"""Steps are measured for about so long, beyond the first."""
+"""About how many seconds steps are measured for, after the first."""
 LEAST_UPDATES = 3
 FEW_STEPS = 4
 """Steps of an expert's epoch where it is measured first."""
 EPOCH_S = 0.2
-"""Then such an epoch is made so long, if it has as many steps."""
+"""Seconds of an epoch that is long enough to measure."""
 MANY_EPOCHS = 100
 """No more epochs of an expert than this are measured."""
 FEW_EPOCHS = 10
 """Epochs of a chain where it is measured first."""
 FROZEN = 1e-9
-"""A learning rate of images at which they stay what they are."""
+"""A learning rate of images that changes nothing."""
 
 
 def plan_experts(
     data: Data, net: NetLike, settings: ExpertOptions, *, device: DeviceLike = "auto"
 ) -> Plan:
-    """Experts, from a few steps of as many as are trained side by side."""
+    """Estimate the cost of experts from a few training steps."""
     settings.check()
     place, network = choose_device(device), make_net(net, **data.shape)
     peak = PeakMemory(place)
@@ -119,7 +119,7 @@ class _ShortTrainings:
         self.few = min(self.steps, FEW_STEPS)
 
     def part(self, steps: int) -> Data:
-        """Images for so many steps, and as many to score as are scored at once."""
+        """Images for this many steps, and as many to score as are scored at once."""
         train = _first(self._data.train, steps * self.batch)
         test = _first(self._data.test, TEST_BATCH)
         return replace(self._data, train=train, test=test, holdout=None)
@@ -134,7 +134,7 @@ class _ShortTrainings:
         return max(0.0, cold - lanes * each), each
 
     def epoch_s(self, steps: int, budget_s: float) -> tuple[float, int]:
-        """Seconds of an epoch of so many steps, and how many epochs were measured."""
+        """Seconds of an epoch of this many steps, and how many epochs were measured."""
         lanes = self._lanes
         watch = Stopwatch(self._device, 2 * lanes, budget_s, wait=lanes == 1)
         self._train(lanes, MANY_EPOCHS, steps, watch)
@@ -187,13 +187,14 @@ def plan_distill(
     nets: Sequence[NetLike] = (),
     device: DeviceLike = "auto",
 ) -> Plan:
-    """A coreset, from its first updates; without experts, on random weights in their place.
+    """Estimate the cost of a coreset from its first updates, with random weights if there are no
+    experts.
 
     Args:
         data: the data set
         experts: the experts, if there are any yet
         job: what is to be done
-        nets: the networks, where there are no experts
+        nets: the networks, if there are no experts
         device: where it will run
     """
     place, options = choose_device(device), job.options
@@ -251,7 +252,7 @@ def plan_evaluate(
     split: str = "test",
     device: DeviceLike = "auto",
 ) -> Plan:
-    """Scores, from short chains: their epochs, and their samples' predictions, each by itself.
+    """Estimate the cost of scores from short chains.
 
     Args:
         coreset: the coreset
@@ -260,7 +261,7 @@ def plan_evaluate(
         sampler: the sampler
         seeds: posteriors to sample
         chains: chains of each
-        weight: how often each point counts
+        weight: how many times each point counts
         split: `test` or `holdout`
         device: where it will run
     """

@@ -1,4 +1,4 @@
-"""What measuring needs: seconds by step, the peak of memory, and experts that need no training."""
+"""Measure seconds per step and peak memory, with untrained experts."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from pseudocoreset.nets import NetLike, Weights, make_net
 
 STAND_IN_SNAPSHOTS = 4
 STAND_IN_EPOCHS = 1_000_000
-"""More epochs than any method reaches for."""
+"""More epochs than any method needs."""
 
 
 def synchronize(device: torch.device) -> None:
@@ -29,7 +29,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def seconds_to_start(device: torch.device) -> float:
-    """What Python and the libraries take to begin, and the device, and to end: once more."""
+    """The time to start and end Python, the libraries and the device."""
     program = (
         f"import torch, pseudocoreset.cli.distill; torch.zeros((), device={device.type!r}).item()"
     )
@@ -46,10 +46,10 @@ SLOW_S = 20.0
 
 
 class Stopwatch:
-    """Whoever listens to long work and notes the time of each of its steps.
+    """Records the time of each step of a computation.
 
     After `least` steps beyond the first, and `seconds` of them, it stops the work with `Enough`;
-    on a CPU, where nothing is compiled, after a first one that took longer than `SLOW_S`.
+    on a CPU, if nothing is compiled, after a first one that took longer than `SLOW_S`.
     A step is done when the device is; not so without `wait`, for work side by side, which would
     then no longer be.
     """

@@ -1,4 +1,4 @@
-"""What a command would take, as `plan` tells it."""
+"""The result of `plan`."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -8,7 +8,7 @@ from pseudocoreset.engine.versions import versions
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command would take."""
+    """The estimated cost of a command."""
 
     command: str
     parameters: dict[str, int]
@@ -16,7 +16,7 @@ class Plan:
     disk_bytes: int
     peak_bytes: int
     once_s: float
-    """What is done once, however many steps follow."""
+    """Seconds of work that is done once."""
     step: str
     """What a step is, in one word."""
     steps: int
@@ -31,7 +31,7 @@ class Plan:
         return self.once_s + self.steps * self.step_s
 
     def then(self, other: "Plan") -> "Plan":
-        """Both one after the other: the same work for another network."""
+        """The sum of two plans."""
         steps = self.steps + other.steps
         return replace(
             self,
@@ -46,11 +46,11 @@ class Plan:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """What `plan --json` writes."""
+        """The content of the file that `plan --json` writes."""
         return {**asdict(self), "seconds": self.seconds, "versions": versions()}
 
     def in_words(self) -> str:
-        """What `plan` says."""
+        """The text that `plan` prints."""
         nets = [f"{count:,} ({spec})" for spec, count in self.parameters.items()]
         rows = {
             "parameters": ", ".join(nets),

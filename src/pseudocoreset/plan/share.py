@@ -1,4 +1,4 @@
-"""The share of a GPU that tasks on a cluster declare, from what `plan` measures there."""
+"""The share of a GPU that tasks on a cluster reserve, estimated by `plan`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +10,11 @@ from pseudocoreset.plan.record import Plan
 from pseudocoreset.scale import Executor, RayExecutor, Task
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
-"""What is declared is one of these, so that tasks fill a GPU."""
+"""The shares that tasks can reserve."""
 
 
 def share_of_gpu(needed: int, memory: int) -> float:
-    """The smallest share of a GPU whose memory is enough; all of it where none is.
+    """The smallest share of a GPU with enough memory; 1 if none is enough.
 
     Args:
         needed: bytes that a task needs

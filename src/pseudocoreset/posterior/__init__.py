@@ -1,4 +1,4 @@
-"""Samplers, one a file, and the posteriors that they give."""
+"""Samplers, one per file, and posteriors."""
 
 from pseudocoreset.posterior.ensemble import Ensemble
 from pseudocoreset.posterior.last_layer import LastLayer

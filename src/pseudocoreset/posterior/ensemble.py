@@ -1,4 +1,4 @@
-"""A deep ensemble: networks trained each on its own, by SGD with momentum."""
+"""Deep ensembles: networks trained separately by SGD with momentum."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ from pseudocoreset.posterior.sghmc import SGHMCRule
 
 @dataclass(frozen=True)
 class Ensemble(Sampler):
-    """MAP solutions from different starts: SGHMC at temperature 0, of which the end counts."""
+    """A deep ensemble: networks trained from different starts by SGD with momentum."""
 
     name: ClassVar[str] = "map"
     ensemble: ClassVar[bool] = True
@@ -18,6 +18,6 @@ class Ensemble(Sampler):
     friction: float = option(0.1, "1 − momentum (α)", above=0, at_most=1)
 
     def rule(self, points: int, weight: float) -> SGHMCRule:
-        """What moves the weights."""
+        """The rule that moves the weights."""
         count = weight * points
         return SGHMCRule(self.step, self.friction, 0.0, self.decay(count), count)

@@ -1,4 +1,4 @@
-"""From what people have to what networks take: arrays, PIL images, paths, rows of a table."""
+"""Convert arrays, PIL images, files and rows of tables to inputs of networks."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
@@ -232,7 +232,7 @@ def _listed(paths: Sequence[Path], input_shape: tuple[int, ...]) -> list[str]:
 def _parts(
     paths: Sequence[Path], input_shape: tuple[int, ...], columns: tuple[Column, ...]
 ) -> Iterator[tuple[list[str], Tensor]]:
-    """What files hold: image files by the block, others whole."""
+    """The content of files: image files by the block, others whole."""
     table = len(input_shape) == 1
     try:
         for is_image, group in groupby(

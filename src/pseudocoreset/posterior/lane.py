@@ -1,4 +1,4 @@
-"""Where the chains of a sampler run."""
+"""Run the chains of a sampler."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -19,7 +19,7 @@ from pseudocoreset.training import FixedPoints, Training
 
 @dataclass(frozen=True)
 class Chains:
-    """How many chains, by which sampler, and how often each point counts."""
+    """How many chains, by which sampler, and how many times each point counts."""
 
     sampler: Sampler
     chains: int

@@ -16,13 +16,13 @@ from pseudocoreset.posterior.weight import PointWeights
 
 @dataclass(frozen=True)
 class LastLayer(Ensemble):
-    """A deep ensemble whose last layers are drawn from their Gaussian posterior.
+    """A deep ensemble whose last layers are sampled from their Gaussian posterior.
 
-    Each network is trained as a deep ensemble's. Then its last layer is forgotten, and `heads` are
-    drawn from the posterior given the network's features of the coreset, without augmentation, and
-    the targets of VBPC: log-probabilities less their mean, where a class counts as 0.9 on itself
-    and 0.1 spread over all; for regression, the numbers. A point that counts `weight` times has
-    the precision weight·β.
+    Networks are trained as in a deep ensemble. Then the last layer of each is replaced by `heads`
+    samples of its posterior, given the network's features of the coreset without augmentation. The
+    targets are those of VBPC: log-probabilities of softened labels (0.9 for the class, 0.1 spread
+    over all) minus their mean, or the numbers for regression. A point that counts `weight` times
+    has the precision weight·β.
     """
 
     name: ClassVar[str] = "last-layer"
@@ -36,12 +36,12 @@ class LastLayer(Ensemble):
     heads: int = option(10, "last layers drawn for each network", at_least=1)
 
     def check_net(self, net: Net) -> None:
-        """Refuse a network whose outputs are not its last linear layer's."""
+        """Raise an error for a network that does not end with a linear layer."""
         net.head  # noqa: B018
 
     @property
     def samples_each(self) -> int:
-        """Samples that `finish` makes of each set of weights that is kept."""
+        """The number of samples that `finish` makes from each set of weights."""
         return self.heads
 
     @torch.no_grad()

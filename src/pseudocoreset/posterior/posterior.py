@@ -1,4 +1,4 @@
-"""Networks drawn from a posterior, and their predictions."""
+"""The class `Posterior`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,15 +28,15 @@ from pseudocoreset.posterior.inputs import as_inputs, read_blocks
 from pseudocoreset.predictor import Predictor
 
 FORMATS = (1, 2)
-"""1: images with classes. 2: all else, which readers of format 1 refuse."""
+"""Format 1 has images with classes. Format 2 has everything else."""
 KIND = "a posterior"
 LARGEST_SIDE = 4096
-"""Of images; a file can ask for any."""
+"""The largest side of images that a file may ask for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Networks drawn from a posterior; call it with inputs to predict."""
+    """Samples of a posterior: weights of a network. `predict` averages over them."""
 
     net: str
     params: Float[Tensor, "s p"]
@@ -50,7 +50,7 @@ class Posterior:
     target_scaling: Scaling | None = None
     columns: tuple[Column, ...] = ()
     network: Net | None = field(default=None, repr=False)
-    """The network itself, where it was made in this process."""
+    """The network itself, if it was made in this process."""
     source: Path | None = None
     trust_code: bool = False
 
@@ -75,14 +75,14 @@ class Posterior:
 
     @property
     def chains(self) -> int:
-        """Chains that the samples come from, one after another; networks of an ensemble are chains
-        of one sample. 1 where chains can't be told apart.
+        """The number of chains. Samples are ordered by chain. Networks of an ensemble are chains of
+        one sample. 1 if the chains are not known.
         """
         chains = len(self.details["loss_trace"])
         return chains if chains and len(self) % chains == 0 else 1
 
     def make_net(self) -> Net:
-        """The network that the samples are weights of."""
+        """The network."""
         assert self.likelihood is not None
         net = self.network or make_stored_net(
             self.net,
@@ -109,14 +109,14 @@ class Posterior:
         samples: bool = False,
         device: DeviceLike = "auto",
     ) -> Prediction | RegressionPrediction:
-        """Predictions and their uncertainty, on the device of `x`.
+        """Predict and return the uncertainty.
 
         Args:
             x: images as bytes (a tensor or an array), PIL images, or paths of image files, folders
                 or .npz files; for tables, rows of numbers or the path of a CSV file
-            scaled: the images are floats in [0, 1]
-            normalised: the inputs are scaled as networks see them
-            samples: keep what each sample predicts, too
+            scaled: images are floats in [0, 1]
+            normalised: inputs are already normalised
+            samples: also keep the prediction of each sample
             device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
         """
         inputs = as_inputs(
@@ -133,7 +133,7 @@ class Posterior:
     def predict_files(
         self, paths: Sequence[Path], *, device: DeviceLike = "auto"
     ) -> Iterator[tuple[list[str], Prediction | RegressionPrediction]]:
-        """Predictions for files, a block of inputs after another: names, and what is predicted.
+        """Predict files block by block: yields the names and the predictions of each block.
 
         Args:
             paths: image files, folders, .npz files, or CSV files
@@ -165,13 +165,13 @@ class Posterior:
         predictor: Predictor | None = None,
         task: Task | None = None,
     ) -> Float[Tensor, "s n k"]:
-        """What each sample's network puts out, on the device of the inputs.
+        """The outputs of each sample's network.
 
         Args:
             inputs: the points
-            scaling: how networks see them; None where they are scaled already
-            predictor: one for the same network and points, to be used again
-            task: who is told of each sample
+            scaling: how inputs are normalised; None if they already are
+            predictor: a predictor for the same network and points, to save time
+            task: progress task, updated after each sample
         """
         predictor = predictor or Predictor(self.make_net(), inputs, scaling)
         found = []
@@ -188,11 +188,11 @@ class Posterior:
         return outputs
 
     def save(self, path: Path | str, half: bool = False) -> None:
-        """Write one safetensors file, whole or not at all.
+        """Write a safetensors file.
 
         Args:
             path: the file
-            half: store the weights as float16, in half the space
+            half: store the weights as float16
         """
         plain = len(self.input_shape) == 3 and self.task == "classification"
         metadata: dict[str, Any] = {
@@ -213,11 +213,11 @@ class Posterior:
     def load(
         path: Path | str, *, net: NetLike | None = None, trust_code: bool = False
     ) -> "Posterior":
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
         Args:
             path: the file
-            net: the network, where the file names code of your own
+            net: the network, needed if it is your own code
             trust_code: run code of your own that the file names
         """
         with open_tensors(Path(path), KIND) as (tensors, metadata):

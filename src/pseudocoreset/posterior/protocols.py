@@ -1,4 +1,4 @@
-"""How a posterior is sampled, by name; the same for every method that is compared."""
+"""Protocols: named settings of samplers, the same for all methods."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,40 +23,39 @@ PROTOCOLS: dict[str, Mapping[str, Any]] = {
     "paper-epochs": {"temperature": None, "prior": 0.0, "weight_decay": 5e-4, "first": True},
     "bayes": {"temperature": 1.0, "prior": 1.0},
 }
-"""What a protocol sets; all else is the sampler's default. `tuned`: the paper's chain, nearly
-without noise and with a prior. `paper`: the values of Kim et al. 2023. `paper-epochs`: another
-reading of them, the usual loop of dataset distillation: weight decay 5·10⁻⁴, and a sample after
-epochs 1, 101, …, 1001, so that a network which is hardly trained is one of eleven. `bayes`: the
-posterior at temperature 1 with the prior N(0, 1), in which the coreset counts as much as the
-data."""
+"""The settings of each protocol that differ from the sampler's defaults. `tuned`: the paper's chain
+with hardly any noise and with a prior. `paper`: the values of Kim et al. 2023. `paper-epochs`:
+another reading of them, with weight decay 5·10⁻⁴ and a sample after epochs 1, 101, …, 1001, so
+that one of eleven networks is hardly trained. `bayes`: the posterior at temperature 1 with the
+prior N(0, 1), in which the coreset counts as much as the data."""
 FULL_WEIGHT = ("bayes",)
-"""The protocols in which the coreset counts as much as the data (`full_weight`)."""
+"""Protocols in which the coreset counts as much as the data (`full_weight`)."""
 
 
 def sampler_class(
     name: str, *, source: Path | str | None = None, trust_code: bool = False
 ) -> type[Sampler]:
-    """The class of the sampler of this name, or of a person's own.
+    """The class of a sampler, by name.
 
     Args:
         name: one of SAMPLERS, or `package.module:Class`
-        source: the file that named it, if a file did
+        source: the file that contains the name, if it comes from a file
         trust_code: run code that a file names
     """
     return class_named(name, "sampler", SAMPLERS, Sampler, source=source, trust_code=trust_code)
 
 
 def sampler_name(sampler: Sampler) -> str:
-    """What files and the command line call a sampler."""
+    """The name of a sampler in files and on the command line."""
     return name_of_class(sampler, sampler.name, SAMPLERS)
 
 
 def named_sampler(protocol: str, sampler: Sampler | None = None) -> Sampler:
-    """A complete sampler: what was not given is the protocol's.
+    """A complete sampler: fields that were not given are taken from the protocol.
 
     Args:
         protocol: one of PROTOCOLS
-        sampler: what was given; default: `SGHMC()`
+        sampler: a sampler with some fields given; default: `SGHMC()`
     """
     if protocol not in PROTOCOLS:
         raise UserError(

@@ -1,10 +1,10 @@
-"""What every sampler is: options, and the rule that moves the weights.
+"""Base class of samplers: options, and the rule that moves the weights.
 
-The potential is Ũ(θ) = mean loss + λ/2 ‖θ‖²: the −log posterior U divided by the number of points
-that it counts. Each of the m points counts `weight` times, so U is divided by weight·m, and λ is
-τ / (weight·m) for a Gaussian prior N(0, 1/τ). A posterior at temperature T is exp(−U/T). Where
+The potential is Ũ(θ) = mean loss + λ/2 ‖θ‖², the negative log posterior U divided by the number of
+counted points. Each of the m points counts `weight` times, so U is divided by weight·m, and λ is
+τ / (weight·m) for a Gaussian prior N(0, 1/τ). A posterior at temperature T is exp(−U/T). If
 points count differently (weight.py), `weight` is their mean, and the loss of each is multiplied by
-its weight over the mean; rules need not know.
+its weight over the mean.
 """
 
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ TEMPERATURE = 1e-6
 
 @dataclass(frozen=True)
 class Sampler(Options):
-    """A sampler's own options. Subclasses are frozen dataclasses whose fields are `option(...)`."""
+    """Base class of samplers. Subclasses are frozen dataclasses whose fields are `option(...)`."""
 
     name: ClassVar[str] = ""
-    """What the command line calls it; a person's own is `package.module:Class`."""
+    """Its name on the command line; your own sampler is `package.module:Class`."""
     ensemble: ClassVar[bool] = False
-    """Whether each sample is a network trained on its own, of which only the end counts."""
+    """Whether each sample is a separately trained network."""
 
     step: float = option(0.03, "step size on the averaged potential (η)", above=0)
     prior: float = option(
@@ -50,7 +50,7 @@ class Sampler(Options):
     )
 
     def check(self) -> None:
-        """Refuse values that do not fit each other."""
+        """Raise an error for values that do not fit together."""
         if self.epochs % self.every:
             raise UserError(
                 f"`every` {self.every} does not divide `epochs` {self.epochs}: give a divisor, "
@@ -59,32 +59,32 @@ class Sampler(Options):
             )
 
     def temperature_for(self, points: int) -> float:  # noqa: ARG002
-        """T for a coreset of so many points.
+        """The temperature T for a coreset of this size.
 
         Args:
-            points: points that networks see (m)
+            points: number of points that networks see (m)
         """
         return 0.0
 
     def decay(self, count: float) -> float:
-        """λ for so many counted points.
+        """The weight decay λ for this many counted points.
 
         Args:
-            count: points that the potential counts, weight·m
+            count: number of counted points, weight·m
         """
         return self.prior / count
 
     def rule(self, points: int, weight: float) -> Rule:
-        """What moves the weights.
+        """The rule that moves the weights.
 
         Args:
-            points: points that networks see (m)
-            weight: how often each counts on average
+            points: number of points that networks see (m)
+            weight: how many times each point counts, on average
         """
         raise NotImplementedError
 
     def check_net(self, net: Net) -> None:
-        """Refuse a network that the sampler is not for.
+        """Raise an error if the sampler does not support the network.
 
         Args:
             net: the network
@@ -92,12 +92,12 @@ class Sampler(Options):
 
     @property
     def keeps_first(self) -> bool:
-        """Whether the network after the first epoch is a sample, too; `epochs` come after it."""
+        """Whether the network after the first epoch is a sample too; `epochs` more follow."""
         return False
 
     @property
     def samples_each(self) -> int:
-        """Samples that `finish` makes of each set of weights that is kept."""
+        """The number of samples that `finish` makes from each set of weights."""
         return 1
 
     def finish(
@@ -108,14 +108,14 @@ class Sampler(Options):
         weight: PointWeights,  # noqa: ARG002
         generator: torch.Generator,  # noqa: ARG002
     ) -> list[Weights]:
-        """The samples that kept weights give: themselves.
+        """Turn weights of a chain into samples. By default they are the samples.
 
         Args:
             net: the network
-            weights: where a chain was
+            weights: weights of the chain
             coreset: the coreset, on their device
-            weight: how often the points count
-            generator: where random numbers come from
+            weight: how many times the points count
+            generator: random number generator
         """
         return [weights]
 

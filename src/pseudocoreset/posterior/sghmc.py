@@ -15,10 +15,12 @@ from pseudocoreset.posterior.sampler import TEMPERATURE, Sampler, noise
 
 @dataclass(frozen=True)
 class SGHMC(Sampler):
-    """v ← (1−α)v − η∇Ũ(θ) + N(0, 2ηα·T/(weight·m)), then θ ← θ + v.
+    """Stochastic-gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin, 2014).
 
-    With the schedule `cosine` (Zhang et al., 2020), η falls to nearly 0 before each sample that is
-    kept and starts again after it: η_t = η/2 (1 + cos(π t/C)) in step t of the C between two.
+        v ← (1−α)v − η∇Ũ(θ) + N(0, 2ηα·T/(weight·m)),    θ ← θ + v
+
+    With the schedule `cosine` (Zhang et al., 2020), η falls to nearly 0 before each sample and
+    starts again after it: η_t = η/2 (1 + cos(π t/C)) in step t of the C steps between samples.
     """
 
     name: ClassVar[str] = "sghmc"
@@ -38,7 +40,7 @@ class SGHMC(Sampler):
     first: bool = option(False, "also keep the network after the first epoch")
 
     def check(self) -> None:
-        """Refuse values that do not fit each other."""
+        """Raise an error for values that do not fit together."""
         super().check()
         if self.first and self.schedule == "cosine":
             raise UserError("`first` can't be used with the `schedule` cosine.", "first")
@@ -49,15 +51,15 @@ class SGHMC(Sampler):
         return self.first
 
     def decay(self, count: float) -> float:
-        """λ for so many counted points.
+        """The weight decay λ for this many counted points.
 
         Args:
-            count: points that the potential counts, weight·m
+            count: number of counted points, weight·m
         """
         return super().decay(count) if self.weight_decay is None else self.weight_decay
 
     def temperature_for(self, points: int) -> float:
-        """T for a coreset of so many points.
+        """The temperature T for a coreset of this size.
 
         The paper prints noise N(0, 2d) with d = 0.01/m. Read as a variance it destroys the chain
         (T = 3.3 at the paper's η and α); read as a standard deviation it is the variance 4d², and
@@ -69,7 +71,7 @@ class SGHMC(Sampler):
         return 2 * d * d * points / (self.step * self.friction)
 
     def rule(self, points: int, weight: float) -> "SGHMCRule":
-        """What moves the weights."""
+        """The rule that moves the weights."""
         count = weight * points
         temperature = self.temperature_for(points)
         cycle = self.every * ceil(points / self.batch) if self.schedule == "cosine" else 0

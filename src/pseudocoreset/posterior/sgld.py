@@ -14,18 +14,21 @@ from pseudocoreset.posterior.sampler import TEMPERATURE, Sampler, noise
 
 @dataclass(frozen=True)
 class SGLD(Sampler):
-    """θ ← θ − η∇Ũ(θ) + N(0, 2η·T/(weight·m))."""
+    """Stochastic-gradient Langevin dynamics (Welling and Teh, 2011).
+
+    θ ← θ − η∇Ũ(θ) + N(0, 2η·T/(weight·m))
+    """
 
     name: ClassVar[str] = "sgld"
 
     temperature: float = option(TEMPERATURE, "T of exp(−U/T)", at_least=0)
 
     def temperature_for(self, points: int) -> float:  # noqa: ARG002
-        """T, the same for every size."""
+        """The temperature T, the same for every size."""
         return self.temperature
 
     def rule(self, points: int, weight: float) -> "SGLDRule":
-        """What moves the weights."""
+        """The rule that moves the weights."""
         count = weight * points
         return SGLDRule(self.step, self.temperature, self.decay(count), count)
 

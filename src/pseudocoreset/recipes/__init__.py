@@ -1,4 +1,4 @@
-"""Recipes: settings by data set, size and method, in the YAML files beside this one.
+"""Recipes: settings by data set, size and method, in the YAML files of this folder.
 
 A file `DATA-IPC.yaml` has the sections `paper`, `tuned` and `best`, each with values by method.
 """
@@ -16,10 +16,10 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 
 NAMES = ("paper", "tuned", "best")
-"""From the first to the best known: where one has no values for a method, the one before has. A
-method that is not the paper's begins with a later one."""
+"""Sections in order. If one has no values for a method, the one before it is used. Methods that are
+not from the paper have later sections only."""
 FALLBACKS = {"images": "cifar10", "table": "breast-cancer", "regression": "diabetes"}
-"""The data set whose recipes are taken where data have none for a method, by the kind of data."""
+"""The data set whose recipes are used for data without recipes, by the kind of data."""
 
 Section = Mapping[str, Mapping[str, Any]]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -28,14 +28,14 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings that were found, and where."""
+    """The settings of a recipe and their origin."""
 
     values: Mapping[str, Any]
-    """By option; options that are not there have their own default."""
+    """Values by option. Options that are missing have their default."""
     section: str
     """paper, tuned or best."""
     data: str
-    """The data set they were made for; a file's name for a recipe of one's own."""
+    """The data set they were made for, or the name of a file of your own."""
     ipc: int
 
 
@@ -44,8 +44,8 @@ def recipe_for(
 ) -> Recipe:
     """The settings for a data set, a size and a method.
 
-    Sizes that no file has take the nearest one's (in ratio), data sets that have none for the
-    method take those of `FALLBACKS`.
+    For other sizes the nearest size (by ratio) is used, and for other data sets that of
+    `FALLBACKS`.
 
     Args:
         data: the data set's name
@@ -94,7 +94,7 @@ def _shipped() -> dict[tuple[str, int], dict[str, Section]]:
 
 
 def _from_file(path: str, method: str, ipc: int) -> Recipe:
-    """The recipe in a file of a person's own, which has the sections that the shipped ones have."""
+    """The recipe in a file of a user's own, which has the sections that the shipped ones have."""
     if not Path(path).is_file():
         raise UserError(
             f"`recipe` {printable(path)} is neither a file nor one of {', '.join(NAMES)}.", "recipe"

@@ -1,4 +1,4 @@
-"""What people look at: tables, figures, the page of a run."""
+"""Tables, figures and the page of a run."""
 
 from pseudocoreset.report.console import print_scores, scores_table
 from pseudocoreset.report.kept import keep_data_options, keep_evaluation

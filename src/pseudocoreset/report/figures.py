@@ -23,13 +23,13 @@ HEIGHT = 3.2
 SIDES = {"loss_x": "data's posterior", "loss_u": "coreset's posterior"}
 MOST_LINES = 8
 LARGEST = 1e15
-"""Numbers from here on are damage, and no axes can show them beside others."""
+"""Larger numbers come from damaged files and are not drawn."""
 SMOOTHED_FROM = 100
 """Updates from which on a running mean is drawn over the noise."""
 
 
 def loss_curves(run: RunReport) -> Figure | None:
-    """The method's losses over the updates, and below, where there are any, its MAP steps.
+    """The method's losses over the updates, and below, if there are any, its MAP steps.
 
     Args:
         run: the run
@@ -92,7 +92,7 @@ def reliability_diagram(run: RunReport) -> Figure | None:
 
 
 def chain_traces(run: RunReport) -> Figure | None:
-    """The training loss along each chain, one colour a seed.
+    """The training loss along each chain, one colour per seed.
 
     Args:
         run: the run
@@ -173,7 +173,7 @@ def predicted_and_true(run: RunReport) -> Figure | None:
 
 
 def prediction_traces(run: RunReport) -> Figure | None:
-    """What chains predict, draw by draw, at the point with the median R̂ and at the worst one.
+    """Predictions along chains at the points with the median and the largest R̂.
 
     Args:
         run: the run
@@ -192,7 +192,7 @@ def prediction_traces(run: RunReport) -> Figure | None:
     classes = run.coreset is None or bool(run.coreset.class_names)
     for axes, (name, found) in zip(places, shown.items(), strict=True):
         what = "probability" if classes else "prediction"
-        dress(axes, x="draw" if axes is places[-1] else "", y=f"{what}, {name} R̂")
+        dress(axes, x="draw" if axes is places[-1] else "", y=f"{what}, {name}")
         for number, chain in enumerate(found):
             colour = LINES[number % len(LINES)]
             draws = numpy.arange(1, len(chain) + 1)
@@ -209,7 +209,7 @@ def _draw_line(
     style: str,
     label: str,
 ) -> None:
-    """A curve; of a long run its running mean, over the faint curve itself."""
+    """A curve, with its running mean if it is long."""
     if len(values) < SMOOTHED_FROM:
         axes.plot(updates, values, style, color=colour, linewidth=1.3, label=label)
         return
@@ -267,7 +267,7 @@ def _place(side: str) -> int:
 
 
 def _label(side: str, network: str, config: dict[str, Any]) -> str:
-    """What a curve is called: in words, with the network where there are several."""
+    """What a curve is called: in words, with the network if there are several."""
     name = SIDES.get(side, printable(side, 40))
     nets, place = listed(config.get("nets")), _number(network)
     if place is not None and place < len(nets):

@@ -1,4 +1,4 @@
-"""What a run folder keeps for its page beside the run itself: scores, test images, data options.
+"""Files of a run that only its page needs: scores, test images, data options.
 
 `evaluation.json` holds the scores, `examples.safetensors` the test images that they name, and
 `data.json` how the command line named the data.

@@ -56,7 +56,7 @@ from pseudocoreset.report.scores import (
 from pseudocoreset.report.shown_examples import ExampleGroup, example_groups
 
 MOST_CLASSES = 20
-"""Up to so many classes the confusion matrix is shown."""
+"""Up to this many classes the confusion matrix is shown."""
 LONGEST_TEXT = 2000
 GLOSSARY = {
     "accuracy": "Higher accuracy is better; lower is better for the other scores.",
@@ -71,7 +71,7 @@ GLOSSARY = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, and the words that go with it."""
+    """A figure with its title and caption."""
 
     uri: str
     size: tuple[int, int]
@@ -92,7 +92,7 @@ class ClassScore:
 
 @dataclass
 class Section:
-    """What the page shows of a run."""
+    """The parts of the page for one run."""
 
     anchor: str
     run: RunReport
@@ -114,8 +114,8 @@ class Section:
 def write_report(path: Path, title: str, runs: Sequence[RunReport]) -> None:
     """Write the page `path` and, beside it, the folder figures/ with what it shows as PNG files.
 
-    All is drawn before anything is written, and the page, which needs no other file, comes last:
-    it is there whole or not at all.
+    Everything is drawn before anything is written. The page needs no other file and is written
+    last.
 
     Args:
         path: the HTML file
@@ -269,7 +269,7 @@ def _confusion(content: object, classes: int) -> list[list[int]]:
 
 
 def _glossary(columns: Sequence[Column]) -> str:
-    """What the scores are and which way they are better."""
+    """Explanations of the scores."""
     return " ".join(GLOSSARY[column.key] for column in columns if column.key in GLOSSARY)
 
 

@@ -35,7 +35,7 @@ ELSEWHERE = (
     *("sampler", "dsa", "batch", "temperature", "weight_decay", "net", "split", "images"),
     *("test_batch", "device", "versions"),
 )
-"""What the page says elsewhere, or not at all; a person's own sampler may have more."""
+"""What the page says elsewhere, or not at all; a user's own sampler may have more."""
 
 
 def sampling_facts(run: RunReport) -> list[tuple[str, str, str]]:
@@ -107,7 +107,7 @@ def temperature_note(run: RunReport) -> str:
 
 
 def wordings(runs: Sequence[RunReport]) -> list[str]:
-    """One sentence for each protocol in use; where there are several, with the runs it is of."""
+    """One sentence for each protocol in use; if there are several, with the runs it is of."""
     users: dict[str, list[str]] = {}
     for run in runs:
         if run.protocol:

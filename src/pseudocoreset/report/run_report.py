@@ -1,4 +1,4 @@
-"""One run, as a report sees it: its coreset, its metrics, its scores.
+"""The coreset, metrics and scores of a run for its page.
 
 What a file says may be of any type: `finite`, `mapping` and `listed` give what can be used of it.
 """
@@ -32,7 +32,7 @@ METHOD_NAMES = {
 
 @dataclass(frozen=True)
 class RunReport:
-    """One coreset and what is known of it.
+    """A coreset with its metrics and scores.
 
     Args:
         name: what to call it, e.g. "FBPC, 10 images per class"
@@ -75,12 +75,12 @@ class RunReport:
 
     @property
     def pooled(self) -> dict[str, Any]:
-        """The scores of all seeds' samples together; empty in files of the first edition."""
+        """The scores of all seeds' samples together; empty in files of version 0.1."""
         return self._evaluated("pooled")
 
     @property
     def samplers(self) -> list[dict[str, Any]]:
-        """The signs of how sampling went, one a seed."""
+        """Diagnostics of the sampling for each seed."""
         found = listed((self.evaluation or {}).get("samplers"))
         return [signs for signs in found if isinstance(signs, dict)]
 
@@ -96,12 +96,12 @@ class RunReport:
 
     @property
     def examples(self) -> dict[str, Any]:
-        """Test points worth a look, by kind; empty where none are known."""
+        """Examples of test points by kind."""
         return self._evaluated("examples")
 
     @property
     def random(self) -> "RunReport | None":
-        """Random training points in the coreset's place, where they were scored."""
+        """Scores of random training points, if known."""
         found = self._evaluated("random")
         if not found or self.coreset is None:
             return None
@@ -121,7 +121,7 @@ class RunReport:
 
 
 def read_run(path: Path) -> RunReport:
-    """What a run folder holds: configuration, metrics, coreset, and scores where there are any.
+    """What a run folder holds: configuration, metrics, coreset, and scores if there are any.
 
     Args:
         path: the folder
@@ -161,7 +161,7 @@ def _read_start(path: Path, coreset: Pseudocoreset | None) -> Pseudocoreset | No
 
 
 def run_name(method: object, ipc: object, coreset: Pseudocoreset | None = None) -> str:
-    """What a person calls a run: the method and the size of its coreset.
+    """The name of a run: its method and the size of its coreset.
 
     Args:
         method: as the configuration has it
@@ -180,7 +180,7 @@ def run_name(method: object, ipc: object, coreset: Pseudocoreset | None = None) 
 
 
 def noun(number: int, images: bool) -> str:
-    """The word for so many points.
+    """The word for this many points.
 
     Args:
         number: how many

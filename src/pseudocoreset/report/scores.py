@@ -1,4 +1,4 @@
-"""The table of scores, before anybody prints it: the terminal and the page show the same.
+"""The table of scores for the terminal and the page.
 
 Its columns are made from `METRICS`; scores that a stored evaluation does not have are left out.
 """
@@ -17,9 +17,9 @@ CONSTANTS = {
     "largest_class": ("accuracy", "Always the largest class"),
     "mean_rmse": ("rmse", "Always the mean target"),
 }
-"""Scores that no network has part in: the score that a constant prediction gets, and its name."""
+"""Scores of constant predictions, and their names."""
 MOST_COLUMNS = 5
-"""So many fit into 80 columns; a run's own table has all."""
+"""The number of scores that fit into 80 columns. The table of a run has all."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def columns_for(runs: Sequence[RunReport]) -> list[Column]:
 
 
 def baselines(runs: Sequence[RunReport]) -> list[RunReport]:
-    """What the runs are compared with, where it is known: random points, a constant prediction."""
+    """Baselines, if known: random points and a constant prediction."""
     found = [run.random for run in runs if run.random is not None]
     for key, (score, name) in CONSTANTS.items():
         known = {value for value in (run.score(key) for run in runs) if value is not None}
@@ -106,7 +106,7 @@ class ScoreRow:
 
 
 def score_rows(runs: Sequence[RunReport]) -> list[ScoreRow]:
-    """One row a run, in their order; a cell is best among the coresets of its size."""
+    """One row per run. The best scores among coresets of the same size are marked."""
     columns = columns_for(runs)
     return [
         ScoreRow(

@@ -1,4 +1,4 @@
-"""Test points worth a look, as the page shows them."""
+"""Examples of test points on the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class ExampleGroup:
 
 
 def example_groups(run: RunReport) -> list[ExampleGroup]:
-    """All examples that can be shown; what a file says amiss is left out.
+    """All examples that can be shown. Damaged ones are left out.
 
     Args:
         run: the run

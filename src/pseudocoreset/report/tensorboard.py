@@ -17,7 +17,7 @@ FLUSH_S = 10
 
 
 def require_tensorboard() -> None:
-    """Refuse to begin what could not be written in the end."""
+    """Raise an error if TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         raise UserError(
             "`tensorboard` needs the package of that name: install pseudocoreset[tensorboard].",
@@ -33,7 +33,7 @@ def write_tensorboard(run: Path) -> None:
 
 
 class Curves:
-    """Writes a run's metrics for TensorBoard as they come, and passes them on to who else listens.
+    """Writes metrics for TensorBoard during a run.
 
     Those of a run that goes on begin with what is kept of it.
     """

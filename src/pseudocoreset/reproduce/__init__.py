@@ -1,1 +1,1 @@
-"""The paper's tables and pictures: measured cell by cell, and rendered from what was measured."""
+"""Measure the paper's tables cell by cell and render them."""

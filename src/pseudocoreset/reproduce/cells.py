@@ -1,4 +1,4 @@
-"""The cells of the paper's tables: what is measured, what each is called, where it is stored."""
+"""The cells of the paper's tables: their names and files."""
 
 import re
 from collections.abc import Sequence
@@ -13,6 +13,15 @@ from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.beyond.kinds import kinds
 
 SIZES = (1, 10, 50)
+DATA_TITLES = {
+    "digits": "Digits",
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny-imagenet": "Tiny-ImageNet",
+}
+"""The names of data sets in pages; others are shown as they are."""
 FULL = "full"
 """The posterior of all training images, in the place of a method."""
 TITLES = {
@@ -40,13 +49,13 @@ TABLES = {
     RESNET18: "coresets made for ResNet18 alone and with the ConvNet",
     PROTOCOL: "random images by two readings of the paper's protocol",
 }
-"""What has cells of one kind, each a coreset (or several) scored on one network."""
+"""The tables that consist of cells, and what they show."""
 METHODS = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
 """The methods of Table 1."""
 WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
 """The methods of the tables of augmentation, corruptions and norms, and of Table 2."""
 CONVNET = "convnet"
-"""The network of the paper, which coresets are made for and scored on where nothing is said."""
+"""The network of the paper, which coresets are made for and scored on if nothing is said."""
 ARCHITECTURES = (CONVNET, "resnet18", "resnet34", "vgg11", "alexnet")
 """The networks that coresets are scored on in the table across architectures."""
 SEVERAL = (CONVNET, "resnet18", "vgg11")
@@ -54,10 +63,10 @@ SEVERAL = (CONVNET, "resnet18", "vgg11")
 FOUR_NORMS = (CONVNET, "group", "layer", "batch")
 """ConvNets with instance, group, layer and batch norm."""
 MIDDLE = 10
-"""Images per class where the paper has one size."""
+"""Images per class in tables with one size."""
 FROM_TABLE1 = (CORRUPTIONS, CROSS, NORMS, RESNET18)
-"""Tables whose coresets are those of Table 1, as shipped, wherever they are made in the same way;
-they have the recipe `tuned` where none is named, as the shipped ones have."""
+"""Tables that use the shipped coresets of Table 1, if they are made in the same way. Their default
+recipe is `tuned`, as for the shipped ones."""
 PICTURES = "pictures"
 LOGITS = "logits"
 COST = "cost"
@@ -67,15 +76,15 @@ REGRESSION = "regression"
 COVARIANCE = "covariance"
 FIDELITY = "fidelity"
 FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "best")
-"""Whose posteriors are compared with that of all images; coresets are those that are shipped."""
+"""The methods whose shipped coresets are compared with all images."""
 REAL_SIZES = (*SIZES, 150, 400, 1000, 2500)
-"""Real images a class, which show how near a posterior of some accuracy is by that alone."""
+"""Real images per class, for a control with the same accuracy."""
 TUNED = "tuned"
 FIDELITY_PROTOCOLS = (TUNED, "bayes", "plain")
-"""How posteriors are sampled that are compared: by the default protocol; at temperature 1 with a
-prior that mixes; and so without augmentation."""
+"""The protocols that are compared: the default; temperature 1 with a prior that mixes; and the same
+without augmentation."""
 OF_PAPER = ("table1", "dsa", PICTURES)
-"""What is reproduced where nothing is named."""
+"""The tables that are reproduced by default."""
 NAMES = {
     **TABLES,
     LOGITS: "outputs at one image under networks of four norms",
@@ -87,15 +96,15 @@ NAMES = {
     COVARIANCE: "FBPC's variance of K steps beside the linearised one, exactly; needs no data",
     EXACT: "how far coresets' posteriors are from the data's, where these are known; needs no data",
 }
-"""All that can be reproduced, and what it is."""
+"""Everything that can be reproduced."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What all cells of a table are measured on: a data set, its images of their own size or
-    resized, and how many of them are held out.
+    """What cells are measured on: a data set, an image size and a number of held-out images.
 
-    With a holdout, scores are those on the images held out: for choosing, never beside the paper's.
+    With held-out images, scores are those on them. They are for choosing settings and are not
+    compared with the paper.
     """
 
     data: str
@@ -124,7 +133,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement of a table; a recipe of None has nothing to tune."""
+    """One measurement of a table. The recipe is None if there is nothing to tune."""
 
     table: str
     method: str
@@ -144,9 +153,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What it is called where cells are chosen, such as fbpc/10, fbpc@resnet18/10/convnet or
-        bayes:fbpc/10.
-        """
+        """Its name for `--cells`, such as fbpc/10, fbpc@resnet18/10/convnet or bayes:fbpc/10."""
         protocol = "" if self.protocol == TUNED else f"{self.protocol}:"
         made_for = "" if self.made_for == (CONVNET,) else f"@{'+'.join(self.made_for)}"
         on = f"/{self.on}" if self.table in (CROSS, NORMS, RESNET18) else ""
@@ -159,19 +166,19 @@ class Cell:
 
     @property
     def coreset_name(self) -> str:
-        """What is made for it is called, whatever it is scored on."""
+        """The name of its coreset."""
         size = f"-ipc{self.ipc}" if self.ipc else ""
         made_for = "" if self.made_for == (CONVNET,) else f"-for-{'+'.join(self.made_for)}"
         return f"{self.method}{made_for}{size}" + (f"-{self.recipe}" if self.recipe else "")
 
     @property
     def file_name(self) -> str:
-        """What its file is called."""
+        """The name of its file."""
         on = "" if self.on == CONVNET else f"-on-{self.on}"
         return self.coreset_name + on + ("" if self.protocol == TUNED else f"-{self.protocol}")
 
     def as_json(self) -> dict[str, Any]:
-        """What its file says of it; what is usual is left out."""
+        """Its description in its file, without default values."""
         found = {**asdict(self), "made_for": list(self.made_for)}
         usual = {"made_for": [CONVNET], "on": CONVNET, "protocol": TUNED}
         return {name: value for name, value in found.items() if usual.get(name, ...) != value}
@@ -188,7 +195,7 @@ def cell_with(table: str, method: str, ipc: int, recipe: str | None, data: str) 
 
 
 def cells_of(table: str, recipe: str, data: str) -> list[Cell]:
-    """The cells of a table with this recipe, those without any among them."""
+    """The cells of a table with this recipe, or without a recipe."""
 
     def by_size(*methods: str, section: str = recipe) -> list[Cell]:
         return [cell_with(table, name, ipc, section, data) for name in methods for ipc in SIZES]
@@ -274,7 +281,7 @@ def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
 
 
 def chosen_names(names: Sequence[str]) -> list[str]:
-    """What is to be reproduced; all of the paper where nothing is named."""
+    """What is to be reproduced; all of the paper if nothing is named."""
     for name in names:
         if name not in NAMES:
             hint = did_you_mean(name, NAMES)

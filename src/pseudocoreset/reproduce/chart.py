@@ -41,7 +41,7 @@ def points_of(found: Found, scope: Scope) -> list[Point]:
 
 
 def accuracy_chart(points: list[Point]) -> Drawing:
-    """A panel a size, a line a method, means with their standard deviations."""
+    """One panel per size, one line per method: means with standard deviations."""
     methods = [name for name in TITLES if name in {point.method for point in points}]
     figure = new_figure(9.0, 0.8 + 0.3 * len(methods))
     height = figure.get_size_inches()[1]

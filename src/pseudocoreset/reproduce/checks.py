@@ -1,4 +1,4 @@
-"""What only some cells hold, looked at before it is shown."""
+"""Check optional parts of cells."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""The commands that measure stored cells again, as they are."""
+"""The commands that measure stored cells again."""
 
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import Scope

@@ -1,4 +1,4 @@
-"""Ours beside the paper's: better, within noise, or missed."""
+"""Compare our figures with the paper's: better, within noise, or missed."""
 
 from math import hypot
 
@@ -51,12 +51,12 @@ def signed(difference: float, digits: int) -> str:
 
 
 def accuracy_difference(measured: Measured, theirs: Figure) -> str:
-    """By how many points of accuracy we differ, and what to think of it."""
+    """The difference of accuracies in points, with a verdict."""
     ours = measured.score("accuracy")
     return f"{signed(ours.mean - theirs.mean, 2)} {verdict(ours, theirs, higher_is_better=True)}"
 
 
 def nll_difference(measured: Measured, theirs: Figure) -> str:
-    """By how much both our NLLs differ from theirs, and what to think of it."""
+    """The differences of both NLLs, with a verdict."""
     differences = (measured.score(name).mean - theirs.mean for name in ("nll", "nll_kim"))
     return f"{' / '.join(signed(d, 2) for d in differences)} {nll_verdict(measured, theirs)}"

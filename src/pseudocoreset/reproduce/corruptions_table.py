@@ -1,4 +1,4 @@
-"""The paper's table of corruptions out of measured cells, and which severities fit its figures."""
+"""The table of corruptions, and which severities are closest to the paper's figures."""
 
 from collections.abc import Iterable, Mapping
 from statistics import fmean
@@ -12,25 +12,29 @@ from pseudocoreset.reproduce.text_table import TextTable
 
 MEAN = "mean"
 ALL = "all"
-"""In the place of a severity: the mean over them."""
+"""Stands for the mean over all severities."""
 
 
 def corruptions_table(found: Found, scope: Scope) -> TextTable:
-    """Accuracy and degradation by corruption, in the mean over severities; the paper's below."""
-    groups, names = [], list(dict.fromkeys(n for m in found.values() for n in _names(m)))
+    """One row per corruption: accuracy and degradation of each coreset, the paper's in brackets.
+
+    Figures are means over severities.
+    """
+    names = [*dict.fromkeys(name for each in found.values() for name in _names(each))]
+    columns: list[tuple[str, ...]] = []
     for cell, measured in found.items():
-        rows = []
         corrupted = measured.content["corruptions"]
         parts = {**corrupted["by_corruption"], MEAN: corrupted["mean"]}
         theirs = papers(cell, scope, names)
-        for score, title in (("accuracy", "accuracy %"), ("degradation", "degradation %")):
-            ours = (_per_cent(parts.get(name), score) for name in (*names, MEAN))
-            rows.append((_named(cell), title, "ours", *ours))
-            if theirs:
-                printed = (f"{getattr(theirs[name], score):.1f}" for name in (*names, MEAN))
-                rows.append((_named(cell), title, "paper", *printed))
-        groups.append(rows)
-    return TextTable(("coreset", "", "", *(name.replace("_", " ") for name in names), MEAN), groups)
+        for score in ("accuracy", "degradation"):
+            figures = []
+            for name in (*names, MEAN):
+                printed = f" ({getattr(theirs[name], score):.1f})" if theirs else ""
+                figures.append(_per_cent(parts.get(name), score) + printed)
+            columns.append((f"{_named(cell)}: {score} %", *figures))
+    first = ("corruption", *(name.replace("_", " ") for name in names), MEAN)
+    header, *rows = zip(first, *columns, strict=True)
+    return TextTable(header, [rows])
 
 
 def severities_table(found: Found, scope: Scope) -> TextTable:

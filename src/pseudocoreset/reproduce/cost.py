@@ -1,4 +1,4 @@
-"""The paper's three tables of cost, from what `benchmarks/speed.py` stored."""
+"""The paper's three tables of cost, from the results of `benchmarks/speed.py`."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ Rows = dict[tuple[str, str, int], dict[str, Any]]
 
 
 def measured_costs(out: Path) -> Rows:
-    """The rows of updates on CIFAR-10; none where there is no file."""
+    """The rows of updates on CIFAR-10; none if there is no file."""
     path = out / STORED
     if not path.exists():
         return {}
@@ -70,7 +70,7 @@ def seconds_by_size(rows: Rows) -> TextTable:
 
 
 def cost_markdown(out: Path) -> str:
-    """The three tables and what they are of; nothing where nothing was measured."""
+    """The three tables and what they are of; nothing if nothing was measured."""
     rows = measured_costs(out)
     if not rows:
         return ""

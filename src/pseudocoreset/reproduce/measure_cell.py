@@ -1,4 +1,4 @@
-"""Measuring one cell: its experts, its coreset, its scores."""
+"""Measure one cell: experts, coreset and scores."""
 
 import time
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ FULL_SAMPLERS = (
 )
 """Of all training images: 1,000 epochs over them would take twenty times as long."""
 READING = named_sampler("paper-epochs")
-"""What random images are scored by beside the paper's protocol, to tell which is theirs."""
+"""The second reading of the paper's protocol, for random images."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _made(cell: Cell, work: Work) -> Made:
 
 
 def experts_for(cell: Cell, work: Work, net: str = CONVNET) -> tuple[ExpertStore, TimeSpent]:
-    """The experts that cells share, so many as were asked for; what is missing is trained."""
+    """The experts of the cells; missing ones are trained."""
     folder = work.folder / _experts_name(cell, work, net)
     watch = TimeSpent(folder.with_name(f"{folder.name}.seconds.json"), folder)
     with watch:

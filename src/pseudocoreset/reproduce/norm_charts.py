@@ -16,7 +16,7 @@ ORDER = ("WBPC", "WBPC-multi", "FBPC-single", "FBPC-multi")
 
 
 def bars_of(found: Found) -> list[tuple[str, str, float, float | None]]:
-    """Coreset, network, accuracy and its deviation; of the last recipe where there are several."""
+    """Coreset, network, accuracy and its deviation; of the last recipe if there are several."""
     bars = {}
     for cell, measured in found.items():
         mean, std = measured.score("accuracy")

@@ -1,4 +1,4 @@
-"""What networks drawn from a posterior put out at one image of its coreset."""
+"""Outputs of sampled networks at one image of the coreset."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""The page of results and the tables in LaTeX, wholly out of what is stored."""
+"""The results page and the LaTeX tables, written from the stored cells."""
 
 from collections.abc import Iterable, Mapping
 from os.path import relpath
@@ -9,13 +9,15 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import COST, FULL, SIZES, TABLE2, TABLES, Scope
+from pseudocoreset.reproduce.beyond.stored import beyond_scopes
+from pseudocoreset.reproduce.cells import COST, DATA_TITLES, FULL, SIZES, TABLE2, TABLES, Scope
 from pseudocoreset.reproduce.commands import commands_for
 from pseudocoreset.reproduce.cost import cost_markdown
 from pseudocoreset.reproduce.pictures import chart_path, logits_path, norms_path, picture_path
-from pseudocoreset.reproduce.sections import sections
+from pseudocoreset.reproduce.sections import Section, sections
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import Measured, measured_cells
+from pseudocoreset.reproduce.summary import summary
 from pseudocoreset.reproduce.tables import (
     MADE_WITH,
     Found,
@@ -26,9 +28,10 @@ from pseudocoreset.reproduce.tables import (
     short_scores,
     table1,
 )
+from pseudocoreset.reproduce.text_table import folded
 
 FIRST = ("table1", "dsa")
-"""The tables that are shown where nothing of them is measured, too."""
+"""The tables that are shown even if none of their cells is measured."""
 MARK = "<!-- written by {} from the measured cells: do not edit -->"
 COMMAND = "`pseudocoreset reproduce`"
 
@@ -48,7 +51,7 @@ versions and wall-clock times.
 
 
 def scopes(out: Path) -> list[Scope]:
-    """What there are cells of, the paper's own data first; those alone where there is nothing."""
+    """The data sets that have cells, CIFAR-10 first; CIFAR-10 if there are no cells at all."""
     folders = [folder for table in TABLES for folder in (out / table).glob("*/")]
     found = {Scope.labelled(folder.name) for folder in folders} or {Scope(paper.DATA)}
     return sorted(found, key=lambda scope: (scope.data != paper.DATA, scope.label))
@@ -66,7 +69,7 @@ def latex_tables(out: Path) -> dict[Path, str]:
 
 
 def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
-    """The tables by our protocol and by the paper's, where they were measured."""
+    """The tables by our protocol and by the paper's, if they were measured."""
     found = {table: measured_cells(out, scope, table) for table in FIRST}
     of_paper = {table: by_paper(cells) for table, cells in found.items()}
     texts = {}
@@ -114,68 +117,72 @@ def results_page(
     opening: str = "",
     goals: Mapping[Scope, str] | None = None,
 ) -> str:
-    """The whole page.
+    """The whole page: a summary, then a section for each data set.
 
     Args:
         out: the folder of the results
         page: the path that the page is for
         writer: the command that writes it
-        opening: a summary of the figures
-        goals: what was to be reached, by data
+        opening: text that comes after the summary table
+        goals: a table of goals by data set
     """
     results = relpath(out, page.parent)
-    how = _HOW.format(results=out.name, writer=writer)
-    parts = [f"{MARK.format(writer)}\n\n# Results\n", opening, how]
-    for scope in scopes(out):
+    how = folded("How to read this page", _HOW.format(results=out.name, writer=writer))
+    found = scopes(out)
+    beyond = [scope for scope in beyond_scopes(out) if scope not in found]
+    parts = [f"{MARK.format(writer)}\n\n# Results\n", summary(out, found + beyond), opening, how]
+    for scope in found:
         parts += _scope_parts(out, scope, results, (goals or {}).get(scope, ""))
     return "\n".join(part for part in parts if part)
 
 
 def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]:
-    found = {table: measured_cells(out, scope, table) for table in FIRST}
-    rest = [section.markdown() for section in sections(out, scope)]
+    found = {table: measured_cells(out, scope, table) for table in TABLES}
+    rest = [section.on_page() for section in sections(out, scope)]
     on = "the test images" if not scope.holdout else f"{scope.holdout:,} held-out training images"
     size = f" resized to {scope.image_size}×{scope.image_size}" if scope.image_size else ""
-    parts = [f"## {scope.data}{size}, scored on {on}\n"]
-    if goals:
-        parts += ["### Goals, set before measuring\n", goals]
-    of_table2 = measured_cells(out, scope, TABLE2)
-    if not rest or any(found.values()):
+    parts = [f"## {DATA_TITLES.get(scope.data, scope.data)}{size}, scored on {on}\n"]
+    if not any(found.values()):
+        parts.append("Nothing is measured yet.\n")
+    if not rest or any(found[table] for table in FIRST):
         parts += _first_tables(out, scope, results, found)
-    elif of_table2:
-        parts += _protocol_parts(list(of_table2.values()))
     parts += [*rest, *_more_pictures(out, scope, results)]
     if scope == Scope(paper.DATA) and cost_markdown(out):
-        parts += ["### Cost\n", cost_markdown(out)]
-    stored = [*found.values(), *(measured_cells(out, scope, n) for n in TABLES if n not in FIRST)]
-    return parts + _command_parts(stored, scope)
+        parts.append(folded("Cost of an update", cost_markdown(out)))
+    if goals:
+        parts.append(folded("Goals, set before measuring", goals))
+    sampled = [cell for table in (*FIRST, TABLE2) for cell in found[table].values()]
+    if sampled:
+        parts.append(folded("How posteriors were sampled", _protocol_words(sampled)))
+    return parts + _command_parts(found.values(), scope)
 
 
 def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Found]) -> list[str]:
-    """Table 1 and the table of augmentation, and what belongs to them."""
-    parts = _protocol_parts([*found["table1"].values(), *found["dsa"].values()])
-    parts += [f"### Table 1: {TABLES['table1']}\n", table1(found["table1"], scope).markdown()]
+    """Table 1 and the table of augmentation, with their pictures and coresets."""
+    of_table1, of_dsa = found["table1"], found["dsa"]
+    title = f"Table 1: {TABLES['table1']}"
+    parts = [Section("table1", title, table1(of_table1, scope)).on_page()]
     chart = chart_path(out, scope)
     if chart.exists():
         words = "Accuracy by method and images per class, ours and the paper's"
         parts.append(f"![{words}]({_place(chart, out, results)})\n")
-    sentences = order_sentences(found["table1"], scope)
+    sentences = order_sentences(of_table1, scope)
     if sentences:
-        parts.append("".join(f"- {sentence}\n" for sentence in sentences))
+        lines = "".join(f"- {sentence}\n" for sentence in sentences)
+        parts.append(folded("Methods in order of accuracy", lines))
     same = "with the paper's protocol: the same coresets, the paper's noise, no prior"
-    with_dsa = by_paper(found["table1"])
+    with_dsa, without = by_paper(of_table1), by_paper(of_dsa)
     if with_dsa:
-        parts += [f"### Table 1 {same}\n", table1(with_dsa, scope, missing=False).markdown()]
-    parts += [
-        f"### DSA: {TABLES['dsa']}\n",
-        dsa_table(found["dsa"], found["table1"], scope).markdown(),
-    ]
-    if found["dsa"]:
-        parts.append(f"{dsa_made_with(found['dsa'], scope)}\n")
-    without = by_paper(found["dsa"])
+        rows = table1(with_dsa, scope, missing=False)
+        parts.append(Section("table1", f"Table 1 {same}", rows, folded=True).on_page())
+    parts += _picture_parts(out, scope, results) + _coreset_parts(out, scope, of_table1)
+    made = dsa_made_with(of_dsa, scope) if of_dsa else ""
+    rows = dsa_table(of_dsa, of_table1, scope)
+    parts.append(Section("dsa", f"DSA: {TABLES['dsa']}", rows, made).on_page())
     if without:
-        parts += [f"### DSA {same}\n", dsa_table(without, with_dsa, scope).markdown()]
-    return parts + _picture_parts(out, scope, results) + _coreset_parts(out, scope, found["table1"])
+        rows = dsa_table(without, with_dsa, scope)
+        parts.append(Section("dsa", f"DSA {same}", rows, folded=True).on_page())
+    return parts
 
 
 def _more_pictures(out: Path, scope: Scope, results: str) -> list[str]:
@@ -191,10 +198,8 @@ def _more_pictures(out: Path, scope: Scope, results: str) -> list[str]:
     ]
 
 
-def _protocol_parts(measured: list[Measured]) -> list[str]:
-    """How posteriors were sampled: each protocol in use, with its noise and its weight decay."""
-    if not measured:
-        return ["Nothing is measured yet.\n"]
+def _protocol_words(measured: list[Measured]) -> str:
+    """Each protocol in use, with its temperature and weight decay."""
     users: dict[str, dict[str, None]] = {}
     noises: dict[int, str] = {}
     for cell in measured:
@@ -217,7 +222,7 @@ def _protocol_parts(measured: list[Measured]) -> list[str]:
         "deviation. This is a temperature of T = 2d²m/(ηα) = 0.067/m. Separate tables score the "
         "same coresets with this protocol.\n"
     )
-    return ["### How posteriors were sampled\n", "".join(lines)]
+    return "".join(lines)
 
 
 def _picture_parts(out: Path, scope: Scope, results: str) -> list[str]:
@@ -283,8 +288,5 @@ def _command_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
     if not lines:
         return []
     listed = "\n".join(lines)
-    return [
-        "### Commands\n",
-        "These commands measure the cells again with the current code and "
-        f"settings:\n\n```sh\n{listed}\n```\n",
-    ]
+    words = "These commands measure the cells again with the current code and settings:\n"
+    return [folded("Commands", words, f"```sh\n{listed}\n```\n")]

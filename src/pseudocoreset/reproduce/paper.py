@@ -1,4 +1,4 @@
-"""The figures that Kim, Lee and Lee (NeurIPS 2023) print, to stand beside ours.
+"""The figures of Kim, Lee and Lee (NeurIPS 2023).
 
 Mean and standard deviation over seeds, five of them in Table 1; accuracy in per cent. Which of the
 two definitions of the NLL they print, they do not say.
@@ -7,7 +7,7 @@ two definitions of the NLL they print, they do not say.
 from typing import NamedTuple
 
 DATA = "cifar10"
-"""The data set that all figures here are of, but those of Table 2."""
+"""The data set of all figures except those of Table 2."""
 
 
 class Figure(NamedTuple):

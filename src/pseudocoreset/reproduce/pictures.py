@@ -26,7 +26,7 @@ def picture_path(out: Path, scope: Scope, ipc: int) -> Path:
 
 
 def draw_pictures(out: Path, scope: Scope) -> Iterator[str]:
-    """Draw the coresets that are there and not yet drawn; a line of words about each."""
+    """Draw missing pictures of coresets and yield a line about each."""
     for ipc in SIZES:
         stored, picture = shipped_path(out, scope, "fbpc", ipc), picture_path(out, scope, ipc)
         if scope.holdout or not stored.exists():
@@ -79,7 +79,7 @@ def _draw(chart: Path, points: Any, draw: "Callable[[Any], Figure]") -> None:
 
 
 def shown_by(picture: Path, key: str) -> str | None:
-    """What a picture says that it shows; None where there is no whole picture."""
+    """What a picture says that it shows; None if there is no whole picture."""
     try:
         with Image.open(picture) as image:
             return image.info.get(key)

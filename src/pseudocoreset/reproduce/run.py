@@ -1,4 +1,4 @@
-"""Measuring what is missing, cell by cell; and what was measured so far."""
+"""Measure missing cells and list measured ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -60,7 +60,7 @@ from pseudocoreset.reproduce.tables import (
 from pseudocoreset.scale import Executor, SerialExecutor, Task
 
 LARGEST_SHIPPED = 10**7
-"""Bytes of a coreset that is stored with the results without being asked for."""
+"""The largest coreset, in bytes, that is stored with the results by default."""
 NOTHING_OF_ITS_OWN = {
     LOGITS: "drawn of the cells fbpc@*/10/* of norms",
     COST: "written of benchmark.json, which benchmarks/speed.py measures",
@@ -70,7 +70,7 @@ NOTHING_OF_ITS_OWN = {
 def measure_missing(
     cells: Sequence[Cell], work: Work, out: Path, keep_coresets: bool
 ) -> Iterator[str]:
-    """Measure the cells that were not yet; a line of words after each."""
+    """Measure missing cells and yield a line after each."""
     if not work.data.is_image or work.data.task != "classification":
         raise UserError(
             f"`data` {work.data.name} can't be reproduced: the tables are of images with classes.",

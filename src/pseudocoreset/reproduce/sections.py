@@ -1,4 +1,4 @@
-"""The rest of the paper's tables out of measured cells: a section of the page each."""
+"""The sections of the results page: one table each, with our figures and the paper's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +29,7 @@ from pseudocoreset.reproduce.corruptions_table import (
 )
 from pseudocoreset.reproduce.stored import Measured, measured_cells
 from pseudocoreset.reproduce.tables import (
+    IPC,
     MADE_WITH,
     UNKNOWN,
     Found,
@@ -38,7 +39,7 @@ from pseudocoreset.reproduce.tables import (
     shown,
     table1,
 )
-from pseudocoreset.reproduce.text_table import TextTable
+from pseudocoreset.reproduce.text_table import TextTable, folded
 
 NET_TITLES = {
     CONVNET: "ConvNet",
@@ -53,23 +54,53 @@ NET_TITLES = {
 """The networks as people call them; in the table of norms the ConvNet is one of instance norm."""
 NORM_TITLES = {**NET_TITLES, CONVNET: "instance norm"}
 PAPERS = "with the paper's protocol"
+POOLED = "chains pooled"
+DETAILS = ("NLL of Kim et al.", "ECE", "Brier", POOLED, MADE_WITH)
+"""The columns that are folded away below a table that has the last of them."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table of the page, with what is said below it."""
+    """A table of the page with a note below it.
+
+    Args:
+        table: the name of the table of the paper
+        title: its heading, after a colon what it shows
+        rows: the table
+        words: the note
+        file: the end of the name of its LaTeX file
+        folded: whether the page shows it only when the reader clicks on its title
+    """
 
     table: str
     title: str
     rows: TextTable
     words: str = ""
     file: str = ""
-    """What is added to its LaTeX file's name."""
+    folded: bool = False
 
     def markdown(self) -> str:
-        """As it stands on the page."""
-        words = f"\n{self.words}\n" if self.words else ""
-        return f"### {self.title}\n\n{self.rows.markdown()}{words}"
+        """All columns, for the terminal."""
+        return f"### {self.title}\n\n{self._body(self.rows)}"
+
+    def on_page(self) -> str:
+        """For the page: columns of details are folded away below the table."""
+        name, _, what = self.title.partition(": ")
+        heading = f"### {name}\n\n" + (f"{what[0].upper()}{what[1:]}.\n\n" if what else "")
+        if MADE_WITH not in self.rows.header:
+            body = self._body(self.rows)
+        elif self.folded:
+            body = self._body(self.rows.without(MADE_WITH))
+        else:
+            shown = [name for name in self.rows.header if name not in DETAILS]
+            details = self.rows.only(*self.rows.header[:3], *DETAILS)
+            named = "More scores and how" if len(details.header) > 4 else "How"
+            below = folded(f"{named} each was made", details.markdown())
+            body = f"{self._body(self.rows.only(*shown))}\n{below}"
+        return folded(self.title, body) if self.folded else heading + body
+
+    def _body(self, rows: TextTable) -> str:
+        return rows.markdown() + (f"\n{self.words}\n" if self.words else "")
 
 
 def sections(out: Path, scope: Scope, table: str | None = None) -> list[Section]:
@@ -83,10 +114,10 @@ def sections(out: Path, scope: Scope, table: str | None = None) -> list[Section]
 
 
 def table2(found: Found, scope: Scope) -> TextTable:
-    """Table 2: the columns of Table 1, and the scores of all chains of a coreset together."""
+    """Table 2: the columns of Table 1, and the scores of all chains pooled."""
     rows = table1(found, scope, missing=False)
     place = rows.header.index(MADE_WITH)
-    header = (*rows.header[:place], "chains pooled", MADE_WITH)
+    header = (*rows.header[:place], POOLED, MADE_WITH)
     ordered: dict[tuple[str, ...], Measured] = {_row_key(c): m for c, m in found.items()}
     groups = [
         [(*row[:place], _pooled(ordered[row[:3]]), row[place]) for row in group]
@@ -106,9 +137,10 @@ def _pooled(measured: Measured) -> str:
 
 
 def _table2(found: Found, scope: Scope) -> list[Section]:
+    again = table2(by_paper(found), scope)
     return [
         Section(TABLE2, f"Table 2: {TABLES[TABLE2]}", table2(found, scope)),
-        Section(TABLE2, f"Table 2 {PAPERS}", table2(by_paper(found), scope), file="-by-paper"),
+        Section(TABLE2, f"Table 2 {PAPERS}", again, file="-by-paper", folded=True),
     ]
 
 
@@ -116,11 +148,13 @@ def _corruptions(found: Found, scope: Scope) -> list[Section]:
     made = []
     for cells, how, file in ((found, "", ""), (by_paper(found), f" {PAPERS}", "-by-paper")):
         rows = corruptions_table(cells, scope)
-        made.append(Section(CORRUPTIONS, f"Corruptions{how}", rows, file=file))
+        title = f"Corruptions{how}: {TABLES[CORRUPTIONS]}"
+        printed = "Means over severities, with the paper's figures in brackets."
+        made.append(Section(CORRUPTIONS, title, rows, printed, file, folded=bool(file)))
         words = "\n".join(f"- {line}" for line in fit_sentences(cells, scope))
         title = f"Corruptions by severity{how}"
         rows = severities_table(cells, scope)
-        made.append(Section(CORRUPTIONS, title, rows, words, f"{file}-severities"))
+        made.append(Section(CORRUPTIONS, title, rows, words, f"{file}-severities", folded=True))
     return made
 
 
@@ -140,7 +174,7 @@ def by_network(
     theirs: Callable[[Cell], str] = lambda _: "",
     titles: Mapping[str, str] = NET_TITLES,
 ) -> TextTable:
-    """A row a coreset, a column a network that it is scored on; `theirs` are the paper's."""
+    """One row per coreset, one column per network it is scored on; `theirs` adds the paper's."""
     lines: list[tuple[str, ...]] = []
     for coreset in dict.fromkeys(replace(cell, on=CONVNET) for cell in found):
         cells = [replace(coreset, on=net) for net in nets]
@@ -148,7 +182,7 @@ def by_network(
         figures = (pair(found.get(cell)) + theirs(cell) for cell in cells)
         words = made_with(measured[0], scope.data)
         lines.append((str(coreset.ipc), named(coreset), str(coreset.recipe), *figures, words))
-    header = ("ipc", "coreset", "recipe", *(titles[net] for net in nets), MADE_WITH)
+    header = (IPC, "coreset", "recipe", *(titles[net] for net in nets), MADE_WITH)
     return TextTable(header, [lines])
 
 
@@ -194,7 +228,7 @@ def _both(
     ]
     return [
         Section(table, f"{title}: {TABLES[table]}; accuracy % / NLL", made[0]),
-        Section(table, f"{title} {PAPERS}", made[1], file="-by-paper"),
+        Section(table, f"{title} {PAPERS}", made[1], file="-by-paper", folded=True),
     ]
 
 
@@ -252,7 +286,7 @@ def protocol_table(found: Found, scope: Scope) -> TextTable:
             scores = [shown(measured.score(each)) for each in ("accuracy", "nll", "nll_kim")]
             lines.append((str(ipc), name, *scores, _met(measured, theirs)))
     header = (
-        "ipc",
+        IPC,
         "protocol",
         "accuracy %",
         "NLL",
@@ -282,7 +316,8 @@ def _protocol(found: Found, scope: Scope) -> list[Section]:
         "which their code of 2022 computes."
     )
     rows = protocol_table(found, scope)
-    return [Section(PROTOCOL, "The paper's protocol: random images, two readings", rows, words)]
+    title = "The paper's protocol: random images, two readings"
+    return [Section(PROTOCOL, title, rows, words, folded=True)]
 
 
 _WRITERS: dict[str, Callable[[Found, Scope], list[Section]]] = {

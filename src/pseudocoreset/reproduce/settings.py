@@ -1,4 +1,4 @@
-"""What a recipe says of a cell."""
+"""The settings of a cell from its recipe."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ class CellSettings:
         )
 
     def config(self, epochs: int, images: int) -> dict[str, Any]:
-        """By name, for experts of so many epochs and a coreset of so many images.
+        """By name, for experts of this many epochs and a coreset of this many images.
 
         What no recipe decides (augmentation, checkpoints) is left out.
         """

@@ -1,4 +1,4 @@
-"""Measured cells on disk: one JSON file each, read back with a word on what is wrong with it."""
+"""Measured cells on disk: one JSON file per cell."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ SHAPE: Shape = {
         **dict.fromkeys(("whole", "experts_whole"), bool),
     },
 }
-"""What is used of a cell's file."""
+"""The required content of a cell's file."""
 SHAPE_WITH_EXPERTS: Shape = {
     "coreset": {"config": {"steps": int}},
     "experts": {"num": int, "epochs": int, "fingerprint": str},
@@ -68,7 +68,7 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """What it took by itself: without the experts, which cells share."""
+        """Seconds of the cell without its experts, which several cells use."""
         duration = self.content["duration"]
         return float(duration["distill_s"] + duration["evaluate_s"])
 
@@ -85,7 +85,7 @@ def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any
 
 
 def write_measured(path: Path, measured: Measured) -> None:
-    """Store a cell, whole or not at all."""
+    """Store a cell, completely or not at all."""
     write_json(path, {"format": FORMAT, "cell": measured.cell.as_json(), **measured.content})
 
 

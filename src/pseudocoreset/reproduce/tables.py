@@ -1,4 +1,4 @@
-"""The paper's tables out of measured cells, the paper's figures beside ours."""
+"""The paper's tables with our measured figures and the paper's."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,17 +23,18 @@ from pseudocoreset.reproduce.text_table import TextTable
 
 UNKNOWN = "–"
 MADE_WITH = "made with"
+IPC = "images per class"
 HEADER = (
-    "ipc",
+    IPC,
     "method",
     "recipe",
     "accuracy %",
-    "paper",
-    "difference",
+    "paper, accuracy %",
+    "accuracy compared",
     "NLL",
     "NLL of Kim et al.",
-    "paper",
-    "difference",
+    "paper, NLL",
+    "NLL compared",
     "ECE",
     "Brier",
     MADE_WITH,
@@ -55,7 +56,7 @@ def rows_of(table: str, found: Found, scope: Scope) -> list[Cell]:
 
 
 def table1(found: Found, scope: Scope, *, missing: bool = True) -> TextTable:
-    """Table 1: one row a cell, by images per class; the paper's cells that are missing, too."""
+    """Table 1: one row per cell, by images per class, including missing cells of the paper."""
     cells = rows_of("table1", found, scope) if missing else list(found)
     methods = list(TITLES)
     cells.sort(key=lambda cell: methods.index(cell.method))
@@ -146,7 +147,7 @@ def updates_unlike_recipe(measured: Measured, data: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """So many of something."""
+    """A number with a noun, such as 3 seeds."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
@@ -186,7 +187,7 @@ def in_order(means: Mapping[str, float]) -> bool:
 
 def dsa_table(without: Found, with_dsa: Found, scope: Scope) -> TextTable:
     """Accuracy without augmentation, and with it from Table 1's cells."""
-    header = ("method", "recipe", *(f"ipc {ipc}" for ipc in SIZES))
+    header = ("method", "recipe", *(f"{ipc} per class" for ipc in SIZES))
     groups = []
     for table, found, name in (("dsa", without, "no DSA"), ("table1", with_dsa, "DSA")):
         cells = rows_of(table, found, scope)

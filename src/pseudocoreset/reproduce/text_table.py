@@ -1,4 +1,4 @@
-"""A table of words, as Markdown and as LaTeX."""
+"""Tables of text as Markdown and LaTeX, and parts of a page that can be unfolded."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _LATEX = {
     "×": r"$\times$",
     "–": "--",
     "’": "'",
-    "`": "",  # what is code in Markdown
+    "`": "",  # marks code in Markdown
 }
 
 
@@ -22,22 +22,26 @@ class TextTable:
     groups: list[list[tuple[str, ...]]]
 
     def without(self, column: str) -> "TextTable":
-        """The same, one column less."""
-        place = self.header.index(column)
+        """The table without a column."""
+        return self.only(*(name for name in self.header if name != column))
 
-        def rest(row: tuple[str, ...]) -> tuple[str, ...]:
-            return row[:place] + row[place + 1 :]
+    def only(self, *columns: str) -> "TextTable":
+        """The table with these columns alone, in their order in the table."""
+        places = [place for place, name in enumerate(self.header) if name in columns]
 
-        return TextTable(rest(self.header), [[rest(row) for row in g] for g in self.groups])
+        def of(row: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(row[place] for place in places)
+
+        return TextTable(of(self.header), [[of(row) for row in g] for g in self.groups])
 
     def markdown(self) -> str:
-        """As GitHub shows it."""
+        """The table in GitHub's Markdown."""
         rows = [row for group in self.groups for row in group]
         lines = [self.header, ("---",) * len(self.header), *rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def latex(self, caption: str, label: str) -> str:
-        """A float as wide as the page, with the rules of the package booktabs."""
+        """A LaTeX table as wide as the page; needs the packages booktabs and graphicx."""
         lines = [
             r"% \usepackage{booktabs,graphicx}",
             r"\begin{table}",
@@ -55,8 +59,17 @@ class TextTable:
         return "\n".join(lines) + "\n"
 
 
+def folded(summary: str, *parts: str) -> str:
+    """A part of a page that is shown when the reader clicks on its summary.
+
+    Works on GitHub and, with the extension `md_in_html`, on the documentation site.
+    """
+    body = "\n".join(parts)
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{body}\n</details>\n'
+
+
 def escaped(text: str) -> str:
-    """The text as LaTeX takes it."""
+    """The text with LaTeX's special characters escaped."""
     return "".join(_LATEX.get(character, character) for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Time spent on work that may take several runs, and several processes at once."""
+"""Time spent on work that may take several runs or processes."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What runs independent tasks: here one after another; in processes; on a Ray cluster."""
+"""Executors run independent tasks: in this process, in several processes, or on a Ray cluster."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,52 +10,51 @@ from pseudocoreset.engine.device import DeviceLike, choose_device
 from pseudocoreset.errors import UserError
 
 RETRIES = 3
-"""How often a task is run again whose process or node was killed."""
+"""How many times a task is repeated if its process or node was killed."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A function of a module and its arguments, to be called anywhere.
+    """A function and its arguments, to be called by an executor.
 
-    What `Executor.put` gave may stand among the arguments; the function is called with what was
-    put.
+    Results of `Executor.put` among the arguments are replaced by their values.
     """
 
     name: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     gpus: float = 0.0
-    """The share of a GPU that it needs at least."""
+    """The smallest share of a GPU that it needs."""
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs tasks. Only who calls it writes files; a task gives what it found."""
+    """Runs tasks. Tasks return results; only the caller writes files."""
 
     @property
     def slots(self) -> int:
-        """How many tasks may be under way at once."""
+        """The number of tasks that can run at the same time."""
 
     def device(self, device: DeviceLike) -> torch.device:
-        """The device of this name where the tasks run.
+        """The device with this name for the tasks.
 
         Args:
             device: `auto`, `cpu`, `cuda`, or where it can be chosen, `cuda:1`
         """
 
     def put(self, value: object) -> Any:
-        """Give what many tasks need, once; the answer stands for it among their arguments.
+        """Share a value among many tasks. Use the result as an argument of tasks.
 
         Args:
             value: such as the data set
         """
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Run tasks, at most `slots` at once, and give each with its result when it is done.
+        """Run tasks, at most `slots` at a time, and yield each with its result.
 
-        Tasks are asked for when there is room for them. One whose process or node was killed is
-        run again. If one raises, no more are begun, those under way are given, and then its error
-        is raised.
+        The iterable of tasks is read as slots become free. If a process or node is killed, its task
+        is run again. If a task raises an error, running tasks are finished and yielded, and then
+        the error is raised.
 
         Args:
             tasks: what to run, in any order
@@ -63,7 +62,7 @@ class Executor(Protocol):
 
 
 class SerialExecutor(Executor):
-    """Runs tasks here, one after another."""
+    """Runs tasks in this process, one after another."""
 
     slots = 1
 
@@ -82,10 +81,10 @@ class SerialExecutor(Executor):
 
 
 def executor_of(workers: int | None, ray: str | None) -> Executor | None:
-    """What runs tasks, as a person asked for it; None if they did not.
+    """The executor for the given options; None for this process.
 
     Args:
-        workers: so many processes
+        workers: the number of processes
         ray: `auto`, or the address of a cluster
     """
     if workers is not None and ray is not None:

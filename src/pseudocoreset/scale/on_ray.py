@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster: plain tasks, which Ray runs again where a worker or a node was killed."""
+"""Run tasks on a Ray cluster. Ray repeats tasks whose worker or node was killed."""
 
 import os
 import site
@@ -25,12 +25,12 @@ ANSWER_S = 10
 class RayExecutor(Executor):
     """Runs tasks on a Ray cluster.
 
-    All nodes need the same versions of Python, Ray and pseudocoreset. A person's own code travels
-    with the tasks. Tasks compute with as many threads as this process has, since their number
-    changes the last bits of results, and declare so many CPUs.
+    All nodes need the same versions of Python, Ray and pseudocoreset. Code of your own is sent with
+    the tasks. Tasks use as many threads as this process and reserve as many CPUs, because the
+    number of threads changes the last bits of results.
 
     Args:
-        address: `auto` for the cluster that runs on this machine, or a cluster's address
+        address: `auto` for the cluster on this machine, or the address of a cluster
     """
 
     def __init__(self, address: str = "auto") -> None:
@@ -137,7 +137,7 @@ class RayExecutor(Executor):
             ) from None
 
     def _cpus(self, gpus: float) -> int:
-        """The CPUs of a task: its threads, if a node has so many."""
+        """The CPUs of a task: its threads, if a node has this many."""
         if gpus:
             return 1
         nodes = [node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"]]

@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine: one process a task, so that a killed one costs its own."""
+"""Run tasks in several processes of this machine, one process per task."""
 
 import os
 import pickle
@@ -28,13 +28,13 @@ _SPAWN = get_context("spawn")
 
 
 class ProcessExecutor(Executor):
-    """Runs each task in a process of its own, so many at once.
+    """Runs tasks in several processes of this machine.
 
-    Processes compute with as many threads as this one, since their number changes the last bits of
-    results. Where there are several GPUs, tasks are spread over them.
+    Processes use as many threads as this one, because the number of threads changes the last bits
+    of results. If there are several GPUs, tasks are distributed over them.
 
     Args:
-        workers: processes at once
+        workers: the number of processes
     """
 
     def __init__(self, workers: int) -> None:
@@ -214,7 +214,7 @@ def _raised(error: Exception) -> bytes:
     """An error as an answer."""
     try:
         return pickle.dumps((True, ExceptionWithTraceback(error, error.__traceback__)))
-    except Exception:  # of a person's own code, with what can't be sent
+    except Exception:  # of a user's own code, with what can't be sent
         return pickle.dumps((True, RuntimeError(described(error))))
 
 

@@ -1,4 +1,4 @@
-"""Settings for a person's own data and network, searched on held-out points."""
+"""Search settings for your own data and network on held-out points."""
 
 from importlib.util import find_spec
 

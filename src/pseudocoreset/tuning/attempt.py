@@ -1,4 +1,4 @@
-"""One trial: a coreset of a few updates, and the NLL of its chains on held-out points."""
+"""One trial: make a coreset with few updates and score it on held-out points."""
 
 import time
 import warnings
@@ -22,9 +22,9 @@ from pseudocoreset.experts import ExpertStore
 from pseudocoreset.posterior import SGHMC, Sampler, named_sampler
 
 SAMPLES = 10
-"""Of a chain."""
+"""Samples per chain."""
 EARLY, SHORTER = 4, 2
-"""A trial is looked at after one part in so many of its updates, by chains so much shorter."""
+"""A trial is looked at after one part in this many of its updates, by chains so much shorter."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Scoring:
     device: DeviceLike
 
     def sampler(self, part: int = 1) -> Sampler:
-        """The protocol `tuned`, by chains of one part in so many of the epochs.
+        """The protocol `tuned`, by chains of one part in this many of the epochs.
 
         Args:
             part: how much shorter
@@ -80,7 +80,7 @@ def attempt(
         job: what to do
         data: the data set, with held-out points
         stores: the experts
-        nets: the networks, where there are no experts
+        nets: the networks, if there are no experts
         scoring: how it is scored
         stop_above: the bound
     """

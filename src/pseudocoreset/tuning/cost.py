@@ -1,4 +1,4 @@
-"""What a search would take, before it is begun."""
+"""Estimate the cost of a search."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ def plan_tune(
         options: the options of the loop
         how: how long the search is
         recipe: what it begins with
-        nets: the network, where no experts are given
+        nets: the network, if no experts are given
         device: where it will run
     """
     net = next(iter(nets), None) or default_net(data.input_shape)

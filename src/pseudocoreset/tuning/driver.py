@@ -1,4 +1,4 @@
-"""A search: trials are asked for, run and told, and the best is written as a recipe."""
+"""Run the trials of a search and write the best settings as a recipe."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,16 +39,16 @@ NOT_OF_A_RECIPE = ("ipc", "checkpoint_every")
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found."""
+    """The result of a search."""
 
     recipe: Path
-    """The file, for `distill(..., recipe=...)`."""
+    """The path of the recipe, for `distill(..., recipe=...)`."""
     best: Trial
     trials: list[Trial]
 
     @property
     def first(self) -> Trial:
-        """The trial of the recipe that `distill` would have taken."""
+        """The first trial, with the default settings of `distill`."""
         return self.trials[0]
 
     def __repr__(self) -> str:
@@ -82,12 +82,12 @@ def search(
         options: the options of the loop; those that are given are not searched
         how: how long the search is
         recipe: what to begin with
-        nets: the network, where no experts are given
+        nets: the network, if no experts are given
         out: folder of the search
         executor: what runs the trials; None: this process
         seed: seed of all randomness
         device: where they run
-        other_versions: go on with a search that another device or version began
+        other_versions: resume a search that another device or version began
         progress: whether to show a progress bar
     """
     how.check()

@@ -1,4 +1,4 @@
-"""`tune`: search settings for data and a network."""
+"""The function `tune`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from pseudocoreset.tuning.first_trial import TuneOptions
 
 MOST_HELD_OUT = 5000
 SHARE_HELD_OUT = 10
-"""One training point in so many is held out."""
+"""The share 1/SHARE_HELD_OUT of the training points is held out."""
 
 
 def tune(
@@ -44,29 +44,29 @@ def tune(
     progress: ProgressLike = True,
     **fixed: Any,
 ) -> Tuned:
-    """Search settings for `data` on held-out training points; the test points are never looked at.
+    """Search settings for `data` on held-out training points. The test points are not used.
 
-    The first trial has the settings that `distill` would take. Call it again to resume.
+    The first trial uses the default settings of `distill`. Call it again to resume.
 
     Args:
         data: the data set
-        experts: experts that were trained with points held out; default: they are trained, in `out`
-        method: a method, whose options that are given are not searched, or its name
-        out: folder of the search; its `recipe.yaml` is what was found
+        experts: experts that were trained with held-out points; default: train them in `out`
+        method: a method or its name; options given in it are not searched
+        out: folder of the search; the result is `recipe.yaml`
         ipc: images per class; for regression, the number of points
-        trials: settings to try
-        recipe: what to begin with: `best`, `tuned`, `paper`, or a YAML file
-        net: the network, where no experts are given
-        holdout: training points to hold out; default: the experts' own, or a tenth, at most 5000
-        seconds: begin no trial after so many seconds
-        seeds: chains of a trial, whose mean NLL counts
-        chain_epochs: epochs of such a chain
-        num: experts to train, where none are given
-        epochs: epochs each of them is trained for
-        executor: where trials run, such as `pc.ProcessExecutor(4)`; default: here
+        trials: the number of settings to try
+        recipe: the recipe to start from: `best`, `tuned`, `paper`, or a YAML file
+        net: the network, if no experts are given
+        holdout: training points to hold out; default: as for the experts, or a tenth, at most 5000
+        seconds: start no trial after this many seconds
+        seeds: chains per trial; their mean NLL is minimised
+        chain_epochs: epochs of each chain
+        num: the number of experts to train, if none are given
+        epochs: epochs of each expert
+        executor: where trials run, such as `pc.ProcessExecutor(4)`; default: this process
         seed: seed of all randomness
         device: `auto`, `cpu`, `cuda`, `cuda:1` or a `torch.device`
-        other_versions: go on with a search that another device or version began
+        other_versions: resume a search of another device or version
         progress: whether to show a progress bar
         fixed: settings of `distill` that are not searched, such as `form="pixels"`; `steps` are the
             updates of a trial, by default the recipe's, at most 200

@@ -1,4 +1,4 @@
-"""How long a search is, and the job of its first trial."""
+"""The options of a search and the job of its first trial."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,8 @@
-"""What to try next, from the trials so far and the number of the next.
+"""Choose the settings of the next trial.
 
 Twenty trials can't cover all settings. So each option of the recipe is moved alone at first, what
 helped is put together and taken farther, and then a few options at a time of the best trial are
-chosen anew by Optuna.
+chosen again by Optuna.
 
 Nothing is kept between two questions: the answer follows from what is asked alone, so that a search
 that was stopped goes on as if it had not been.
@@ -34,7 +34,7 @@ ALONE = 8
 PART = 1 / 3
 """How far: a part of the way to its bound."""
 TOGETHER = (1, 2, 3)
-"""How many options of the best trial are chosen anew: one of these."""
+"""How many options of the best trial are chosen again: one of these."""
 REACH = 4.0
 """How many times smaller or larger a number may get then."""
 TRIES = 20
@@ -135,14 +135,14 @@ def _joined(space: Space, trials: list[Trial], planned: int) -> Settings | None:
 
 
 def _farther(first: Any, value: Any, times: int) -> Any:
-    """A move so many times as far; a text is what it is."""
+    """A move this many times as far; a text is what it is."""
     if isinstance(value, float) and first:
         return float(first * (value / first) ** times)
     return first + (value - first) * times if isinstance(value, int) and first else value
 
 
 def _from_best(space: Space, trials: list[Trial], seed: int) -> Settings:
-    """The settings of the best trial, a few of them chosen anew by Optuna's TPE."""
+    """The settings of the best trial, a few of them chosen again by Optuna's TPE."""
     told = [trial for trial in trials if trial.nll is not None]
     best = min(told, key=lambda trial: trial.nll or 0.0).settings if told else space.first()
     sampler = TPESampler(
@@ -162,7 +162,7 @@ def _from_best(space: Space, trials: list[Trial], seed: int) -> Settings:
 def _chosen_anew(
     asked: optuna.Trial, best: Settings, anew: list[str], name: str, distribution: BaseDistribution
 ) -> Any:
-    """The best trial's value of an option, or one near it where it is chosen anew."""
+    """The best trial's value of an option, or one near it where it is chosen again."""
     if name in best and name not in anew:
         return nearest(distribution, best[name])
     if isinstance(distribution, CategoricalDistribution):

@@ -1,7 +1,4 @@
-"""The settings that are searched: what the fields of the options state about the recipe's values.
-
-What a person gives is fixed, and not searched.
-"""
+"""The search space: options that can be searched and are not given."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -102,7 +99,7 @@ class Space:
         return self.near({})
 
     def near(self, wanted: Settings) -> Settings:
-        """Settings like those wanted, and the recipe's where nothing is said.
+        """Settings like those wanted, and the recipe's if nothing is said.
 
         Args:
             wanted: by option; those that have no use beside the others are left out

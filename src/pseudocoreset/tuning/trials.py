@@ -1,4 +1,4 @@
-"""The trials of a search on disk: `trials.json`, which a stopped search goes on from.
+"""The trials of a search on disk, `trials.json`. A stopped search resumes from this file.
 
 The file is written whole before a trial begins and after it has ended, so that a search that is
 killed loses the trials under way, which run again with the same settings, and nothing else.

@@ -1,4 +1,4 @@
-"""Random numbers, image by image: those of an image follow from the seed and from its place."""
+"""Random numbers for each image, which depend only on the seed and its index."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ def generator_for(seed: int, name: str, severity: int, place: int) -> np.random.
 
 
 class Draws:
-    """A generator for each of n images; every draw has one row an image.
+    """A generator for each of n images; every draw has one row per image.
 
     Args:
         seed: of the corrupted data set

@@ -1,4 +1,4 @@
-"""Images that are pulled about."""
+"""Elastic deformation."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Many images at once, by the name of a corruption."""
+"""Corrupt images by the name of a corruption."""
 
 import os
 import warnings
@@ -32,16 +32,16 @@ def corrupt(
 ) -> UInt8[Tensor, "n c h w"]:
     """Corrupt images as CIFAR-10-C does.
 
-    The parameters are the official ones for 32×32 pixels. For another size, lengths in pixels grow
-    with the side. What is random about an image follows from the seed and its place alone. Values
-    are cut off at 0 and 255 and rounded down.
+    The parameters are the official ones for 32×32 pixels. For other sizes, lengths in pixels grow
+    with the side. The random numbers of an image depend only on the seed and its index. Values are
+    clipped to 0 to 255 and rounded down.
 
     Args:
-        images: square ones as bytes, grey or RGB, of 16×16 pixels or more
-        name: of the corruption, such as `fog`
+        images: square images as bytes, grey or RGB, at least 16×16 pixels
+        name: the corruption, such as `fog`
         severity: 1 to 5
-        seed: of all that is random
-        places: of the images in their data set; default: 0, 1, …
+        seed: seed of all randomness
+        places: the indices of the images in their data set; default: 0, 1, …
     """
     if name not in CORRUPTIONS:
         raise _unknown(name, "name")

@@ -1,4 +1,4 @@
-"""Corrupted data sets on disk: the official arrays, and what was made here before."""
+"""Corrupted data sets on disk: the official arrays and our cache."""
 
 import hashlib
 from pathlib import Path
@@ -24,7 +24,7 @@ SEED = 0
 
 
 class Made:
-    """Corrupted images of these points, kept in the person's cache folder.
+    """Corrupted images of these points, kept in the user's cache folder.
 
     Args:
         points: what is to be corrupted

@@ -1,1 +1,1 @@
-"""The best coresets for their size, beside controls of the same storage and published figures."""
+"""The best coresets for their size, with controls of the same storage and published figures."""

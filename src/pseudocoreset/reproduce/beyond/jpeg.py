@@ -1,4 +1,4 @@
-"""Real images as JPEG files, as many as fit into some bytes: what plain compression gives."""
+"""Real images as JPEG files, as many as fit into a number of bytes: a control."""
 
 import io
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What is measured: the best coreset of a size, controls of the same storage, an ablation."""
+"""The kinds of coresets: the best of a size, controls of the same storage, an ablation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -21,14 +21,14 @@ BEST: dict[int, tuple[str, ...]] = {
 what the one before it made."""
 FINISH = "unrolled"
 LONGEST = 40
-"""Letters of a folder's name for what is otherwise than in a recipe."""
+"""The longest part of a folder's name that describes changes of a recipe."""
 ABLATED = 10
 """Stored images per class of the ablation."""
 JPEG_QUALITY = 25
 """Of the JPEG files, on libjpeg's scale from 1 to 95; the same at all sizes."""
 SCORED_BY: dict[str, Mapping[str, Any]] = {"sghmc": {}, "last-layer": {"every": 1000}}
-"""The posteriors that every coreset is scored by: what their samplers have otherwise than in the
-protocol `tuned`. A chain of `last-layer` trains one network, in as many epochs as SGHMC has."""
+"""The samplers that every coreset is scored with, by their differences from the protocol `tuned`. A
+chain of `last-layer` trains one network, with as many epochs as SGHMC."""
 CHAINS_BY_SIZE: dict[int, Mapping[str, Any]] = {1: {}, 10: {}, 50: {}}
 """The same for SGHMC by stored images per class, whatever the coreset."""
 

@@ -1,4 +1,4 @@
-"""Making the coresets that are scored: experts, one method after another, or compression."""
+"""Make coresets by experts and methods, or by compression."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -38,7 +38,7 @@ class Made:
 
 
 def make(kind: Kind, ipc: int, work: Work, experts: ExpertStore | None, seed: int) -> Made:
-    """Make a coreset; what was begun before goes on.
+    """Make a coreset, or resume.
 
     Args:
         kind: what to make

@@ -1,4 +1,4 @@
-"""Measuring cells, a coreset at a time: what is there already is not measured again."""
+"""Measure cells, one coreset at a time. Existing results are kept."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from pseudocoreset.reproduce.shipped import shipped_path
 
 
 def measure_beyond(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str]:
-    """Measure what is missing of some cells; a line of words after each coreset."""
+    """Measure missing parts of cells and yield a line after each coreset."""
     if not work.data.is_image or work.data.task != "classification":
         raise UserError(
             f"`data` {work.data.name} can't be reproduced: the table is of images with classes.",

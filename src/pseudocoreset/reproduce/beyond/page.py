@@ -1,4 +1,4 @@
-"""The page of what goes beyond the paper, wholly out of what is stored."""
+"""The page of the best coresets for their size, written from the stored cells."""
 
 from os.path import relpath
 from pathlib import Path
@@ -6,29 +6,35 @@ from pathlib import Path
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.kinds import ABLATED, JPEG_QUALITY, ablation
 from pseudocoreset.reproduce.beyond.pictures import draw_beyond, mosaic_path, plot_path
-from pseudocoreset.reproduce.beyond.stored import Found, found_cells
+from pseudocoreset.reproduce.beyond.stored import beyond_scopes, found_cells
 from pseudocoreset.reproduce.beyond.tables import (
+    MORE,
+    SHOWN,
     ablation_table,
     beyond_table,
     goals_table,
     published_table,
 )
-from pseudocoreset.reproduce.cells import BEYOND, SIZES, Scope
+from pseudocoreset.reproduce.cells import BEYOND, DATA_TITLES, SIZES, Scope
 from pseudocoreset.reproduce.page import COMMAND, MARK
+from pseudocoreset.reproduce.text_table import folded
 
 OWN = Scope(paper.DATA)
+_OPENING = """\
+The best coresets for a given storage. One stored image can hold several smaller images, which are
+enlarged for the network, and labels can be soft. Scores are accuracy % / NLL on the test images.
+"""
 _HOW = f"""\
-This page shows the best coresets for a given size. The size is the storage: all stored numbers,
-both pixels and label values. {{writer}} writes the page from the JSON files under `{{cells}}`,
-which also hold settings, seeds, versions, device and time.
+{{writer}} writes this page from the JSON files under `{{cells}}`, which also hold settings, seeds,
+versions, device and time.
 
-- One stored image can hold several smaller images, which are enlarged for the network (`--form`).
-  The idea is from IDC (Kim et al. 2022, "Dataset condensation via efficient synthetic-data
-  parameterization").
+- The size of a coreset is its storage: all stored numbers, both pixels and label values.
+- The idea of storing several smaller images in one (`--form`) is from IDC (Kim et al. 2022,
+  "Dataset condensation via efficient synthetic-data parameterization").
 - *numbers* counts pixels and label values. A soft label has one number per class, a hard label one.
   *bytes* is the size of the file. *stored / seen* counts stored images and images that the network
   sees.
-- Scores are accuracy % / NLL of one network (the last sample of a chain, comparable with other
+- Scores are those of one network (the last sample of a chain, comparable with other
   people's single networks), of one chain, and of all chains pooled. The first two are means over
   the chains.
 - ± is the standard deviation over coresets of different seeds, made with the same experts.
@@ -48,7 +54,8 @@ _PUBLISHED = """\
 † quoted from memory, not checked against the paper. Protocols differ: VBPC is scored by its own
 closed form on a wider network, and some other methods choose the best checkpoint on the test
 images. The second group of methods stores something other than images, with the storage of this
-many images. """
+many images.
+"""
 _COMMANDS = """\
 ## Commands
 
@@ -85,13 +92,6 @@ def beyond_table_text(out: Path, scope: Scope) -> str:
     return "\n".join(part.markdown() for part in parts)
 
 
-def beyond_scopes(out: Path) -> list[Scope]:
-    """What there are cells of that were scored on test images, CIFAR-10 first."""
-    labels = [folder.name for folder in (out / BEYOND).glob("*/")]
-    others = {s for s in map(Scope.labelled, labels) if not s.holdout} - {OWN}
-    return [OWN, *sorted(others, key=lambda scope: scope.label)]
-
-
 def beyond_page(out: Path, page: Path, writer: str = COMMAND, closing: str = "") -> str:
     """The whole page.
 
@@ -104,38 +104,39 @@ def beyond_page(out: Path, page: Path, writer: str = COMMAND, closing: str = "")
     results = relpath(out, page.parent)
     parts = [
         f"{MARK.format(writer)}\n\n# Beyond the paper: the best coreset for its size\n",
-        _HOW.format(cells=(Path(results) / BEYOND).as_posix(), writer=writer),
+        _OPENING,
     ]
     for scope in beyond_scopes(out):
         parts += _scope_parts(out, scope, results)
-    return "\n".join([*parts, *([closing] if closing else []), _COMMANDS])
+    how = _HOW.format(cells=(Path(results) / BEYOND).as_posix(), writer=writer)
+    reading = f"## How to read this page\n\n{how}"
+    return "\n".join([*parts, reading, *([closing] if closing else []), _COMMANDS])
 
 
 def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
     found = found_cells(out, scope)
-    parts = [f"## {scope.label}\n"]
+    parts = [f"## {scope.label.replace(scope.data, DATA_TITLES.get(scope.data, scope.data))}\n"]
     if not found:
         parts.append("No coreset is scored on the test images yet.\n")
-    if scope == OWN:
-        parts += [
-            "### Goals, set before measuring\n",
-            "Bold: both accuracy and NLL meet the goal.\n",
-            goals_table(lambda data: found_cells(out, Scope(data))).markdown(),
-        ]
     if found:
-        table = beyond_table(found, scope.data).markdown()
-        parts += ["### Coresets by stored images per class\n", table]
-        parts += _pictures(out, scope, results)
+        table = beyond_table(found, scope.data)
+        parts += [
+            "### Coresets by stored images per class\n",
+            table.only(*SHOWN).markdown(),
+            folded("Storage, calibration, last layer and cost", table.only(*MORE).markdown()),
+            *_pictures(out, scope, results),
+        ]
     if any(cell.method in ablation(scope.data) for cell in found):
         parts += [
             f"### What each ingredient adds, {ABLATED} stored images per class\n",
             ablation_table(found, scope.data).markdown(),
         ]
-    return [*parts, *_published(found)] if scope == OWN else parts
-
-
-def _published(found: Found) -> list[str]:
-    return ["### Published figures\n", published_table(found).markdown(), _PUBLISHED]
+    if scope == OWN:
+        goals = goals_table(lambda data: found_cells(out, Scope(data))).markdown()
+        bold = "Bold: both accuracy and NLL meet the goal.\n"
+        parts += ["### Published figures\n", published_table(found).markdown(), _PUBLISHED]
+        parts.append(folded("Goals, set before measuring", bold, goals))
+    return parts
 
 
 def _pictures(out: Path, scope: Scope, results: str) -> list[str]:

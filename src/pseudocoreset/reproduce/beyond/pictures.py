@@ -35,7 +35,7 @@ def mosaic_path(out: Path, scope: Scope, ipc: int) -> Path:
 
 
 def draw_beyond(out: Path, scope: Scope) -> Iterator[str]:
-    """Draw what is not drawn yet; a line of words about each."""
+    """Draw missing or outdated pictures and yield a line about each."""
     from pseudocoreset.reproduce.beyond.plot import points_of, storage_plot
 
     points = points_of(found_cells(out, scope), scope)
@@ -88,7 +88,7 @@ def mosaic_figure(coreset: Pseudocoreset) -> "Figure":
                 label.set_parse_math(False)
                 label.set_fontsize(8)
     some = "" if columns == seen else f", {columns} of {seen} shown"
-    words = f"Left: stored images ({coreset.form}). Right: what networks see of each{some}."
+    words = f"Left: stored ({coreset.form}). Right: as networks see it{some}."
     figure.text(0.01, 0.995, words, va="top", fontsize=8, color=INK)
     return figure
 

@@ -1,4 +1,4 @@
-"""Accuracy and NLL against stored numbers, published points beside ours."""
+"""Plot accuracy and NLL against stored numbers, with published figures."""
 
 from statistics import fmean
 from typing import Any, NamedTuple

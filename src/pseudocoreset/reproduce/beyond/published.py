@@ -1,7 +1,7 @@
-"""Published figures for CIFAR-10, to stand beside ours, and the goals that were set.
+"""Published figures for CIFAR-10, and our goals.
 
 Accuracy in per cent, and the NLL where a paper has one, at 1, 10 and 50 images per class; what
-stores something else than images has the storage of so many. They are as the papers or their
+stores something else than images has the storage of this many. They are as the papers or their
 authors' code print them; those that are `remembered` were not read again.
 """
 

@@ -1,4 +1,4 @@
-"""Cells on disk: one JSON file each, which grows by a coreset at a time."""
+"""Cells on disk: one JSON file per cell, with one entry per coreset."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from pseudocoreset.engine.parse import Shape, check_shape, read_json
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.report.run_report import finite
+from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import BEYOND, Cell, Scope, beyond_cells
 from pseudocoreset.reproduce.paper import Figure
 
@@ -39,10 +40,10 @@ SHAPE: Shape = {
     "device": str,
     "versions": dict,
 }
-"""What is used of a cell's file."""
+"""The required content of a cell's file."""
 _SCORES: Shape = dict.fromkeys(SCORES, float)
 SCORED: Shape = {**dict.fromkeys(WAYS, _SCORES), "seconds": float}
-"""What is known of a coreset by one posterior."""
+"""The scores of a coreset by one sampler."""
 OPTIONAL: dict[str, Shape] = {
     "sampling_steps": int | None,
     "pooled_temperature": int | float | None,
@@ -100,7 +101,7 @@ class BeyondCell:
 
 
 def write_cell(path: Path, found: BeyondCell) -> None:
-    """Store a cell, whole or not at all."""
+    """Store a cell, completely or not at all."""
     write_json(path, {"format": FORMAT, "cell": found.cell.as_json(), **found.content})
 
 
@@ -134,6 +135,14 @@ def _check(content: Any, cell: Cell) -> None:
             check_shape(found, SCORED)
             for name in OPTIONAL.keys() & found.keys():
                 check_shape(found[name], OPTIONAL[name], name)
+
+
+def beyond_scopes(out: Path) -> list[Scope]:
+    """The data sets that have cells scored on test images, CIFAR-10 first."""
+    own = Scope(paper.DATA)
+    labels = [folder.name for folder in (out / BEYOND).glob("*/")]
+    others = {s for s in map(Scope.labelled, labels) if not s.holdout} - {own}
+    return [own, *sorted(others, key=lambda scope: scope.label)]
 
 
 def found_cells(out: Path, scope: Scope) -> dict[Cell, BeyondCell]:

@@ -11,9 +11,9 @@ from pseudocoreset.reproduce.text_table import TextTable
 
 UNKNOWN = "–"
 WAYS = {"single": "one network", "chain": "one chain", "pooled": "chains pooled"}
+_FIRST = ("images per class", "coreset")
 HEADER = (
-    "per class",
-    "coreset",
+    *_FIRST,
     "numbers",
     "bytes",
     "stored / seen",
@@ -26,21 +26,26 @@ HEADER = (
     "coresets",
 )
 """The columns of the table of coresets."""
+SHOWN = (*_FIRST, "stored / seen", *WAYS.values(), "ECE pooled")
+"""The columns that the page shows at once."""
+MORE = (*_FIRST, *(name for name in HEADER if name not in SHOWN))
+"""The columns that the page folds away."""
 
 
 def beyond_table(found: Found, data: str) -> TextTable:
-    """A row a coreset, by stored images per class; those that are missing too."""
+    """One row per measured coreset, by stored images per class."""
     groups = []
     for ipc in SIZES:
         rows = kinds(data, ipc)
         shown = {name: kind for name, kind in rows.items() if not name.startswith("ablation")}
         groups.append(
             [
-                (str(ipc), _bold(kind.title, name), *_figures(found.get(_cell(name, ipc))))
+                (str(ipc), _bold(kind.title, name), *_figures(found[_cell(name, ipc)]))
                 for name, kind in shown.items()
+                if _cell(name, ipc) in found
             ]
         )
-    return TextTable(HEADER, groups)
+    return TextTable(HEADER, [group for group in groups if group])
 
 
 def _cell(name: str, ipc: int) -> Cell:
@@ -51,9 +56,7 @@ def _bold(title: str, name: str) -> str:
     return f"**{title}**" if name == "best" else title
 
 
-def _figures(cell: BeyondCell | None) -> tuple[str, ...]:
-    if cell is None:
-        return (UNKNOWN,) * (len(HEADER) - 2)
+def _figures(cell: BeyondCell) -> tuple[str, ...]:
     numbers, size, stored, seen = (
         _count(cell.storage(name)) for name in ("numbers", "bytes", "stored", "seen")
     )
@@ -97,28 +100,25 @@ def _count(value: float | None) -> str:
 
 
 def minutes_words(cell: BeyondCell) -> str:
-    """Experts + distillation + scoring, in minutes; at least so many where some are not known."""
+    """Experts + distillation + scoring, in minutes; at least this many where some are not known."""
     content = cell.content
     whole = content["experts_whole"] and all(each["distill_whole"] for each in cell.coresets)
     return ("" if whole else "≥ ") + " + ".join(f"{part:.1f}" for part in cell.minutes())
 
 
 def ablation_table(found: Found, data: str) -> TextTable:
-    """What each ingredient adds, scored three ways."""
-    cells = {name: found.get(_cell(name, ABLATED)) for name in ablation(data)}
+    """What each ingredient adds, scored three ways; one row per measured coreset."""
     header = ("coreset", "numbers", *WAYS.values(), "ECE pooled", "last layer, pooled", "minutes")
     rows = []
     for name, kind in ablation(data).items():
-        cell = cells[name]
-        ways = tuple(pair(cell, way) for way in WAYS)
+        cell = found.get(_cell(name, ABLATED))
         if cell is None:
-            rows.append((kind.title, UNKNOWN, *ways, UNKNOWN, UNKNOWN, UNKNOWN))
             continue
         rows.append(
             (
                 kind.title,
                 _count(cell.storage("numbers")),
-                *ways,
+                *(pair(cell, way) for way in WAYS),
                 _one(cell.score("ece"), 3),
                 pair(cell, "pooled", "last-layer"),
                 minutes_words(cell),
@@ -128,7 +128,7 @@ def ablation_table(found: Found, data: str) -> TextTable:
 
 
 def goals_table(found_of: Callable[[str], Found]) -> TextTable:
-    """What was to be reached and what was; `found_of` gives the cells of a data set."""
+    """Goals and results; `found_of` gives the cells of a data set."""
     rows = [_goal_row(goal, found_of(goal.data)) for goal in GOALS]
     own = found_of(GOALS[0].data)
     ece, minutes = ["ECE of the pooled posterior at one temperature"], ["minutes, all together"]

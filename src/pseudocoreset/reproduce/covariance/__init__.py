@@ -1,1 +1,1 @@
-"""FBPC's variance over K steps beside the linearised covariance of the paper's background."""
+"""Compare FBPC's variance over K steps with the linearised covariance."""

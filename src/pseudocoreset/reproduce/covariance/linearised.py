@@ -44,7 +44,7 @@ def posterior_covariance(
         weights: θ
         points: inputs and targets that the posterior is of
         likelihood: of the targets
-        weight: how often each point counts
+        weight: how many times each point counts
         prior: precision τ
     """
     inputs, targets = points

@@ -1,4 +1,4 @@
-"""Measuring: a small network on the digits, at experts' snapshots and a coreset's MAP solutions."""
+"""Measure variances of a small network on the digits."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -82,7 +82,7 @@ def _correlation(a: Tensor, b: Tensor) -> float:
 
 
 def measure_covariance(out: Path, seed: int) -> Iterator[str]:
-    """Measure all rows, unless they were; a line of words after each.
+    """Measure missing rows and yield a line after each.
 
     Args:
         out: folder of the results
@@ -191,7 +191,7 @@ class _Bench:
 
 
 def stored(out: Path) -> dict[str, Any]:
-    """What was measured; without rows where nothing was.
+    """What was measured; without rows if nothing was.
 
     Args:
         out: folder of the results

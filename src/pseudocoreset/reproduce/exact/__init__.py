@@ -1,1 +1,1 @@
-"""Coresets of models whose posteriors are known: how far from the data's posterior is theirs?"""
+"""Compare posteriors of coresets with those of the data for models with a known posterior."""

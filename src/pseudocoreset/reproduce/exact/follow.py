@@ -1,4 +1,4 @@
-"""Moving a coreset along a gradient; and FBPC's gradient as the package computes it."""
+"""Move a coreset along a gradient; FBPC's gradient as the package computes it."""
 
 from math import cos, pi
 from pathlib import Path

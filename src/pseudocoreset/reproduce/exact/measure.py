@@ -1,4 +1,4 @@
-"""Measuring: trials of each problem, stored one after another in one JSON file a problem."""
+"""Measure trials and store them in one JSON file per problem."""
 
 import re
 import time
@@ -92,7 +92,7 @@ def path_of(out: Path, name: str) -> Path:
 
 
 def stored(out: Path, name: str) -> dict[str, Any]:
-    """What was measured of a problem; without trials where nothing was.
+    """What was measured of a problem; without trials if nothing was.
 
     Args:
         out: folder of the results
@@ -133,7 +133,7 @@ def _check_distances(trials: list[dict[str, Any]], known: Set[str]) -> None:
 def measure_exact(
     names: Sequence[str], out: Path, trials: int, first: int, executor: Executor | None = None
 ) -> Iterator[str]:
-    """Measure the trials that are missing; a line of words after each.
+    """Measure missing trials and yield a line after each.
 
     Args:
         names: of problems

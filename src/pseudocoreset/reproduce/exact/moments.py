@@ -32,7 +32,7 @@ def linear_posterior(
     Args:
         phi: features φ of the points
         targets: their targets y
-        weight: how often each point counts
+        weight: how many times each point counts
         prior: precision τ
         noise: standard deviation σ
     """
@@ -69,7 +69,7 @@ def kl(p: Moments, q: Moments) -> Float[Tensor, ""]:
 
 
 def lowest_kl(truth: Moments, prior: float, points: int) -> dict[str, float]:
-    """What no coreset of so many points can be below, in both directions, for a linear model.
+    """What no coreset of this many points can be below, in both directions, for a linear model.
 
     Its precision is τ + A, with A of rank m at most. By the inequality of von Neumann for traces,
     the best that it can do is to have the data's m largest eigenvalues λ and τ elsewhere:

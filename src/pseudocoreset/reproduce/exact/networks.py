@@ -1,4 +1,4 @@
-"""The models as networks, for methods of the package: linear in their weights."""
+"""The models as networks that are linear in their weights."""
 
 import torch
 from jaxtyping import Float

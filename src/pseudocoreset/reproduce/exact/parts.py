@@ -1,4 +1,4 @@
-"""FBPC's moments of a logistic regression, as the paper constructs them: many at once.
+"""FBPC's moments for logistic regression, as in the paper, for many solutions at once.
 
 The package's `fbpc` draws one expert and one MAP solution of the coreset an update. Here, all
 snapshots and several MAP solutions are taken together, so that moments can be told from

@@ -89,7 +89,7 @@ class Problem:
 
 
 def gaussian_mean(seed: int, dimensions: int = 200, number: int = 1000) -> Problem:
-    """x_i ~ N(θ, σ²) with θ ~ N(0, 1/τ) in so many dimensions; a point is a target.
+    """x_i ~ N(θ, σ²) with θ ~ N(0, 1/τ) in this many dimensions; a point is a target.
 
     Args:
         seed: of the data

@@ -1,4 +1,4 @@
-"""The trials as a table and as curves."""
+"""Tables and curves of the trials."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 from pseudocoreset.reproduce.exact.measure import METHODS, PARTS, stored
 from pseudocoreset.reproduce.exact.problems import PROBLEMS, TITLES
 from pseudocoreset.reproduce.pictures import POINTS, shown_by, store_picture
-from pseudocoreset.reproduce.text_table import TextTable
+from pseudocoreset.reproduce.text_table import TextTable, folded
 
 WAYS = {"forward": "KL[data ‖ coreset]", "reverse": "KL[coreset ‖ data]"}
 LOWEST_SHOWN = 1e-4
@@ -78,6 +78,52 @@ def exact_table(out: Path) -> TextTable:
     return TextTable(("model", "points", "method", *WAYS.values(), "MMD²", "worst R̂"), groups)
 
 
+def exact_page(out: Path) -> str:
+    """One table per model for the docs: methods in rows, numbers of points in columns.
+
+    Args:
+        out: folder of the results
+    """
+    parts = []
+    for name, ways in curves_of(out).items():
+        trials = stored(out, name)["trials"]
+        sizes = [f"{size:.0f}" for size, *_ in ways["forward"]["random"]]
+        header = ("method", *(f"{size} points" if size != "1" else "1 point" for size in sizes))
+        rows, more = [], []
+        for method, title in METHODS.items():
+            words = title
+            found = [_with(trials, size, method) for size in sizes]
+            if not any(found):
+                continue
+            forward, reverse, mmd = (_medians(ways[way], method) for way in (*WAYS, "mmd"))
+            cells = [
+                f"{forward[size]:.3g} / {reverse[size]:.3g}" if each else "–"
+                for size, each in zip(sizes, found, strict=True)
+            ]
+            fewest = min(map(len, found))
+            if fewest < len(trials):
+                words += f" ({fewest} of {len(trials)} trials)"
+            rows.append((words, *cells))
+            if mmd:
+                worst = [max((each["r_hat"] for each in of_size), default=0) for of_size in found]
+                pairs = zip(sizes, worst, strict=True)
+                cells = [f"{mmd[n]:.3g} ({r:.2f})" if n in mmd else "–" for n, r in pairs]
+                more.append((words, *cells))
+        model = TITLES[name].format(n=trials[0]["n"])
+        counted = f"{len(trials)} trials" if len(trials) != 1 else "one trial"
+        parts.append(f"**{model[0].upper()}{model[1:]}** ({counted})\n")
+        parts.append(TextTable(header, [rows]).markdown())
+        if more:
+            table = TextTable(header, [more]).markdown()
+            parts.append(folded("MMD², and in brackets the largest R̂ over trials", table))
+    return "\n".join(parts)
+
+
+def _medians(curves: dict[str, list[list[float]]], method: str) -> dict[str, float]:
+    """The medians of a method by the number of points."""
+    return {f"{size:.0f}": middle for size, _, middle, _ in curves.get(method, [])}
+
+
 def parts_table(out: Path) -> TextTable:
     """Logistic regression: FBPC with some parts exact; medians of both directions by size.
 
@@ -107,7 +153,7 @@ def exact_picture(out: Path) -> Path:
 
 
 def draw_exact(out: Path) -> Iterator[str]:
-    """Draw the curves where there are others than those drawn.
+    """Draw the curves if they differ from those that are drawn.
 
     Args:
         out: folder of the results

@@ -1,1 +1,1 @@
-"""How near coresets' posteriors are to that of all training images, beside real subsets."""
+"""Compare posteriors of coresets and of real subsets with that of all training images."""

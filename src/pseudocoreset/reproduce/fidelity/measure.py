@@ -1,4 +1,4 @@
-"""Measuring cells: the posterior of a coreset, or of real images, beside that of all of them."""
+"""Measure cells: compare the posterior of a coreset, or of real images, with that of all images."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,14 +42,14 @@ SHAPE: Shape = {
 
 
 def measure_fidelity(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str]:
-    """Measure the cells that were not yet; a line of words after each.
+    """Measure missing cells and yield a line after each.
 
     All are sampled first and compared then, so that of several processes none waits for the one
     that samples the reference before its own work is done.
 
     Args:
         cells: what to measure
-        work: what they share
+        work: settings and stored predictions of all cells
         out: folder of the results
     """
     if cells and (not work.data.is_image or work.data.task != "classification"):

@@ -1,4 +1,4 @@
-"""What posteriors predict for the test images, kept in the work folder: each is sampled once."""
+"""Predictions of posteriors for the test images, stored in the work folder."""
 
 import time
 from dataclasses import dataclass, replace
@@ -94,7 +94,7 @@ def kept_predictions(
         name: what to call the file
         coreset: the points
         seed: of the chains
-        work: what cells share
+        work: settings and stored predictions of all cells
         protocol: of the cell
     """
     chains, (sampler, dropped) = work.options.chains, sampler_for(coreset.num_seen, protocol)

@@ -1,12 +1,13 @@
-"""The cells as a table."""
+"""Tables of the fidelity cells."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pseudocoreset.reproduce.cells import FIDELITY, FULL, TUNED, Cell, Scope
+from pseudocoreset.reproduce.cells import DATA_TITLES, FIDELITY, FULL, TUNED, Cell, Scope
 from pseudocoreset.reproduce.fidelity.measure import fidelity_found
-from pseudocoreset.reproduce.text_table import TextTable
+from pseudocoreset.reproduce.text_table import TextTable, folded
 
 TITLES = {
     "random": "random real images",
@@ -17,23 +18,29 @@ TITLES = {
     FULL: "all training images, other chains",
 }
 MATCHED = ("agreement", "total_variation", "kl")
-"""What is told of real images beside a coreset."""
+"""The figures that are also given for real images of the same accuracy."""
 HEADER = (
     *("posterior of", "images per class", "accuracy", "agreement", "total variation", "KL"),
     *("agreement where the reference errs", "variance ratio", "mutual information"),
     *("between chains", "R̂ above 1.1", "agreement of halves in time"),
 )
+MORE = (
+    *("agreement where the reference errs", "mutual information"),
+    *("between chains", "R̂ above 1.1", "agreement of halves in time"),
+)
+"""The columns that the docs fold away."""
 PROTOCOL_WORDS = {
-    "tuned": "the default protocol",
+    "tuned": "the default",
     "bayes": "temperature 1, prior N(0, 1/100), each point counting n/m times",
-    "plain": "the same without augmentation",
+    "plain": "as `bayes`, without augmentation",
 }
 Found = dict[Cell, dict[str, Any]]
 
 
 def same_accuracy(accuracy: float, found: Found) -> dict[str, float] | None:
-    """Distances of real images of this accuracy: between those of the two sizes beside it, in
-    proportion to accuracy. None where no two sizes are beside it.
+    """Distances of real images with this accuracy, interpolated between the two nearest sizes.
+
+    None if the accuracy is not between those of two sizes.
 
     Args:
         accuracy: of a coreset's posterior
@@ -51,7 +58,7 @@ def same_accuracy(accuracy: float, found: Found) -> dict[str, float] | None:
 
 
 def fidelity_table(out: Path, scope: Scope, protocol: str = TUNED) -> TextTable:
-    """A row a posterior, by size; the ceiling last.
+    """One row per posterior, by size; the ceiling comes last.
 
     Args:
         out: folder of the results
@@ -99,7 +106,7 @@ def _share(value: float | None) -> str:
 
 
 def fidelity_scopes(out: Path) -> list[Scope]:
-    """What was measured on.
+    """The data sets that have cells.
 
     Args:
         out: folder of the results
@@ -109,23 +116,46 @@ def fidelity_scopes(out: Path) -> list[Scope]:
 
 
 def fidelity_text(out: Path) -> str:
-    """The tables of all data, for the docs.
+    """The tables of all data, for the terminal.
+
+    Args:
+        out: folder of the results
+    """
+    parts = [f"{head}\n\n{table.markdown()}" for head, table in _tables(out)]
+    return "\n".join(parts) or "Not measured yet.\n"
+
+
+def fidelity_page(out: Path) -> str:
+    """The tables of all data for the docs, with the signs of convergence folded away.
 
     Args:
         out: folder of the results
     """
     parts = []
+    for head, table in _tables(out):
+        more = table.only(*HEADER[:2], *MORE).markdown()
+        shown = table.only(*(name for name in HEADER if name not in MORE)).markdown()
+        parts += [f"{head}\n", shown, folded("More columns", more)]
+    stored = {cell.protocol for s in fidelity_scopes(out) for cell in fidelity_found(out, s)}
+    missing = [f"`{name}`" for name in PROTOCOL_WORDS if name not in stored]
+    if missing:
+        parts.append(f"Not measured yet: {', '.join(missing)}.\n")
+    return "\n".join(parts)
+
+
+def _tables(out: Path) -> Iterator[tuple[str, TextTable]]:
+    """A heading and a table for each data set and protocol that has cells."""
     for scope in fidelity_scopes(out):
         for protocol, words in PROTOCOL_WORDS.items():
             cells = _of_protocol(fidelity_found(out, scope), protocol)
             if cells:
                 one = next(iter(cells.values()))
                 mean, sampling = one["reference"], one["reference_sampling"]
+                data = scope.label.replace(scope.data, DATA_TITLES.get(scope.data, scope.data))
                 head = (
-                    f"**{scope.label}, {words}**: {sampling['chains']} chains a posterior; those "
-                    f"of the reference have {sampling['steps']:,} steps. It has an accuracy of "
-                    f"{_share(mean['accuracy'])} and a mutual information of "
-                    f"{mean['mutual_information']:.3f}."
+                    f"**{data}, protocol `{protocol}`: {words}.** Each posterior has "
+                    f"{sampling['chains']} chains. Those of the reference have "
+                    f"{sampling['steps']:,} steps; its accuracy is {_share(mean['accuracy'])} and "
+                    f"its mutual information {mean['mutual_information']:.3f}."
                 )
-                parts.append(f"{head}\n\n{fidelity_table(out, scope, protocol).markdown()}")
-    return "\n".join(parts) or "Not measured yet.\n"
+                yield head, fidelity_table(out, scope, protocol)

@@ -1,1 +1,1 @@
-"""A small network on a table of numbers: coresets beside all points, by exact HMC."""
+"""Compare coresets with all points for a small network on a table, by HMC."""

@@ -1,4 +1,4 @@
-"""Measuring: trials, stored one after another in one JSON file."""
+"""Measure trials and store them in one JSON file."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -82,7 +82,7 @@ def names() -> list[str]:
 
 
 def stored(out: Path) -> dict[str, Any]:
-    """What was measured; without trials where nothing was.
+    """What was measured; without trials if nothing was.
 
     Args:
         out: folder of the results
@@ -114,7 +114,7 @@ def _check_rows(rows: dict[str, Any]) -> None:
 
 
 def measure_regression(out: Path, trials: int, first: int) -> Iterator[str]:
-    """Measure the trials that are missing; a line of words after each.
+    """Measure missing trials and yield a line after each.
 
     Args:
         out: folder of the results

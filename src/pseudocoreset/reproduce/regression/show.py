@@ -1,4 +1,4 @@
-"""The trials as a table, and chains as a figure."""
+"""A table of the trials and a figure of chains."""
 
 import json
 from collections.abc import Iterator
