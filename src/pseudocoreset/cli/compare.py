@@ -13,7 +13,6 @@ from pseudocoreset.cli.shared import (
     NetOptions,
     add_common,
     add_sampling,
-    coreset_path,
     load,
     one_net,
     prints_figures,
@@ -36,6 +35,7 @@ from pseudocoreset.evaluation.compare import (
 )
 from pseudocoreset.evaluation.evaluate import SHOWN
 from pseudocoreset.evaluation.points import points_to_score
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.interop import read_coreset
 from pseudocoreset.posterior import Posterior, sample
 from pseudocoreset.posterior.sample import CHAINS

@@ -14,7 +14,6 @@ from pseudocoreset.cli.shared import (
     ScaleOptions,
     add_common,
     add_sampling,
-    coreset_path,
     executor_for,
     load,
     nets_of,
@@ -39,6 +38,7 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import SHOWN, Evaluation, evaluate
 from pseudocoreset.evaluation.points import points_to_score, same_data
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.interop import read_coreset
 from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.nets import make_net

@@ -18,7 +18,6 @@ from pseudocoreset.cli.evaluate import EvaluateOptions
 from pseudocoreset.cli.shared import (
     CommonOptions,
     JsonOptions,
-    coreset_path,
     load,
     nets_of,
     one_net,
@@ -38,6 +37,7 @@ from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.points import points_to_score
 from pseudocoreset.experts import ExpertOptions
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.interop import read_coreset
 from pseudocoreset.nets import default_net
 from pseudocoreset.plan.estimate import plan_distill, plan_evaluate, plan_experts

@@ -20,7 +20,6 @@ from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import SILENT, Progress, Task, progress_of
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
-from pseudocoreset.gallery import SPEC, gallery_path
 from pseudocoreset.nets import make_net
 from pseudocoreset.posterior import Sampler, named_sampler, sampler_class
 from pseudocoreset.posterior.protocols import FULL_WEIGHT, PROTOCOLS
@@ -270,18 +269,6 @@ def _match(stores: list[ExpertStore], nets: list[str], data: Data) -> list[Exper
 def prints_figures(arguments: Arguments) -> bool:
     """Whether figures are printed: always where no file takes them."""
     return not arguments.has("json") or not arguments.flag("quiet")
-
-
-def coreset_path(text: str) -> Path:
-    """The file of a coreset: itself, that of a run's folder, or one that came with the package.
-
-    Args:
-        text: a path, or `gallery:NAME-IPC`
-    """
-    if text.startswith(SPEC):
-        return gallery_path(text)
-    inside = Path(text) / "coreset.safetensors"
-    return inside if inside.is_file() else Path(text)
 
 
 def run_of(path: Path) -> Path | None:
