@@ -187,7 +187,7 @@ def _scored_coreset(arguments: Arguments, path: Path, data: Data, shifts: dict[s
         content = _scored(arguments, coreset, data, net, executor, shifts)
         random = None
         if options.random:
-            points = _random_points(coreset, data, net, common.seed)
+            points = random_points(coreset, data, net, common.seed)
             random = _scored(arguments, points, data, net, executor, {})
         found.append((content, random))
     return found
@@ -222,7 +222,7 @@ def _scored(
     )
 
 
-def _random_points(coreset: Pseudocoreset, data: Data, net: str | None, seed: int) -> Pseudocoreset:
+def random_points(coreset: Pseudocoreset, data: Data, net: str | None, seed: int) -> Pseudocoreset:
     """Random training points, as many as a coreset stores."""
     noise = coreset.likelihood.noise if isinstance(coreset.likelihood, Gaussian) else None
     return distill(
