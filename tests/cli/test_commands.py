@@ -652,3 +652,13 @@ def test_compare_says_how_far_apart_two_are(folder, tmp_path, capsys):
     assert "not sampled in the same way: step 0.03 and 0.05" in capsys.readouterr().err
     run("compare", posterior, posterior, "--data", "digits", "--chains", "2", code=2)
     assert "--chains has no effect" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--epochs", 3], ["--sampler", "map"], ["--seed", 1]])
+def test_sampling_options_are_refused_where_nothing_is_sampled(folder, capsys, given):
+    posterior = folder / "posterior.safetensors"
+    for command in (["evaluate", posterior], ["compare", posterior, posterior]):
+        run(*command, "--data", "digits", *given, code=2)
+        assert f"{given[0]} has no effect on" in capsys.readouterr().err
+    run("evaluate", posterior, "--data", "digits", "--random", code=2)
+    assert "--random has no effect on a posterior" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from pseudocoreset.cli.shared import (
     nets_of,
     prints_figures,
     progress_for,
+    refuse_sampling,
     run_of,
     sampler_of,
     weight_of,
@@ -35,7 +36,6 @@ from pseudocoreset.engine.files import (
 )
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import SHOWN, Evaluation, evaluate
 from pseudocoreset.evaluation.points import points_to_score, same_data
 from pseudocoreset.gallery import coreset_path
@@ -142,22 +142,7 @@ def _scored_posterior(
     arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]
 ) -> Evaluation:
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
-    for name in (
-        "seeds",
-        "chains",
-        "protocol",
-        "sampler",
-        "weight",
-        "seed",
-        "workers",
-        "ray",
-        "random",
-    ):
-        if arguments.has(name):
-            raise UserError(
-                f"`{name}` has no effect on a posterior, which is already sampled: leave it out.",
-                name,
-            )
+    refuse_sampling(arguments, "on a posterior, which is already sampled", "seeds", "random")
     nets = nets_of(arguments, data)
     posterior = Posterior.load(path, net=nets[0] if nets else None, trust_code=common.trust_code)
     return evaluate(
