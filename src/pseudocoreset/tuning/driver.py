@@ -27,7 +27,12 @@ from pseudocoreset.run_folder import RunFolder
 from pseudocoreset.scale import Executor, SerialExecutor, Task
 from pseudocoreset.tuning.attempt import Scoring, attempt
 from pseudocoreset.tuning.cost import plan_tune
-from pseudocoreset.tuning.first_trial import TuneOptions, first_job, trial_steps
+from pseudocoreset.tuning.first_trial import (
+    TuneOptions,
+    first_job,
+    trains_experts,
+    trial_steps,
+)
 from pseudocoreset.tuning.sampler import next_settings, worth_going_on
 from pseudocoreset.tuning.space import Settings, Space
 from pseudocoreset.tuning.trials import FAILED, RUNNING, Trial, Trials
@@ -99,7 +104,7 @@ def search(
             f"`lr_images` of {method_name(method)} is searched: leave it out.", "lr_images"
         )
     stores = list(stores)
-    if not stores and method.needs_experts:
+    if trains_experts(stores, method, how, nets):
         first_job(data, stores, method, options, recipe)  # what it refuses is refused at once
         net = next(iter(nets), None) or default_net(data.input_shape)
         one = ExpertOptions(num=1, epochs=how.epochs)
