@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import pseudocoreset as pc
@@ -426,3 +427,21 @@ def test_options_of_experts_are_refused_where_none_are_trained(tmp_path, capsys,
     assert main([*words, "--net", "convnet:width=4", "--net", "convnet:width=8"]) == 2
     assert "--net was given 2 times" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("device", "share"), [("cpu", 0), ("cuda", 0.25), ("cuda:1", 0)])
+def test_trials_on_a_gpu_that_was_chosen_see_all_of_them(held, tmp_path, device, share):
+    begun = []
+
+    class Noting(SerialExecutor):
+        def device(self, _):
+            return torch.device(device)
+
+        def run(self, tasks):
+            begun.append(next(iter(tasks)))
+            raise KeyboardInterrupt
+
+    given = {"method": Searched(), "net": NET, "trials": 1, "executor": Noting()}
+    with pytest.raises(KeyboardInterrupt):
+        pc.tune(held, out=tmp_path / "out", **given, **QUICK)
+    assert [task.gpus for task in begun] == [share]

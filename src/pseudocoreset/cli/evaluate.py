@@ -17,6 +17,7 @@ from pseudocoreset.cli.shared import (
     executor_for,
     load,
     nets_of,
+    one_net,
     prints_figures,
     progress_for,
     refuse_sampling,
@@ -143,8 +144,7 @@ def _scored_posterior(
 ) -> Evaluation:
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
     refuse_sampling(arguments, "on a posterior, which is already sampled", "seeds", "random")
-    nets = nets_of(arguments, data)
-    posterior = Posterior.load(path, net=nets[0] if nets else None, trust_code=common.trust_code)
+    posterior = Posterior.load(path, net=one_net(arguments), trust_code=common.trust_code)
     return evaluate(
         posterior,
         data,

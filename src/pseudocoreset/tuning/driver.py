@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from pseudocoreset.data import Data
@@ -211,7 +212,8 @@ class _Search:
         data = runs.put(self._data)
         place = runs.device(device)
         scoring = Scoring(self._how.chain_epochs, self._how.seeds, self._seed, str(place))
-        share = GPU_SHARE if place.type == "cuda" else 0.0
+        # A task with a share sees one GPU alone, so that one that was chosen by number has none.
+        share = GPU_SHARE if place == torch.device("cuda") else 0.0
 
         def task(trial: Trial) -> Task:
             job, bound = self._job_of(trial.settings), worth_going_on(trials)
