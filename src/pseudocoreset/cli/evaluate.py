@@ -37,6 +37,7 @@ from pseudocoreset.engine.files import (
 )
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.text import printable
+from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import SHOWN, Evaluation, evaluate
 from pseudocoreset.evaluation.points import points_to_score, same_data
 from pseudocoreset.gallery import coreset_path
@@ -96,10 +97,15 @@ def add_shared(parser: Parser, words: list[str]) -> None:
 
 def is_posterior(path: Path) -> bool:
     """Whether a file holds a posterior."""
-    if path.suffix != ".safetensors" or not path.is_file():
+    if not path.is_file():
         return False
-    with open_tensors(path) as (_, metadata):
-        return metadata.get("kind") == POSTERIOR
+    try:
+        with open_tensors(path) as (_, metadata):
+            return metadata.get("kind") == POSTERIOR
+    except UserError:
+        if path.suffix == ".safetensors":
+            raise
+        return False
 
 
 def run(arguments: Arguments) -> None:
