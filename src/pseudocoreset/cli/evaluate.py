@@ -175,11 +175,9 @@ def _scored_coreset(arguments: Arguments, path: Path, data: Data, shifts: dict[s
     for net in nets:
         coreset = read_coreset(path, data, net, trust_code=common.trust_code)
         points_to_score(coreset, data, options.split, other_data=options.other_data)
+        points = random_points(coreset, data, net, common.seed) if options.random else None
         content = _scored(arguments, coreset, data, net, executor, shifts)
-        random = None
-        if options.random:
-            points = random_points(coreset, data, net, common.seed)
-            random = _scored(arguments, points, data, net, executor, {})
+        random = None if points is None else _scored(arguments, points, data, net, executor, {})
         found.append((content, random))
     return found
 
@@ -215,6 +213,12 @@ def _scored(
 
 def random_points(coreset: Pseudocoreset, data: Data, net: str | None, seed: int) -> Pseudocoreset:
     """Random training points, as many as a coreset stores."""
+    if coreset.class_names and len(coreset) % len(coreset.class_names):
+        raise UserError(
+            f"`random` draws the same number of points of each class, and the coreset has "
+            f"{len(coreset)} points for {len(coreset.class_names)} classes: leave it out.",
+            "random",
+        )
     noise = coreset.likelihood.noise if isinstance(coreset.likelihood, Gaussian) else None
     return distill(
         data,
