@@ -689,3 +689,12 @@ def test_predicted_rows_of_a_table_are_inputs(tmp_path):
         (row,) = csv.DictReader(found)
     assert row["input"] == f"{tmp_path / 'rows.csv'}[0]"
     assert "image" not in row
+
+
+def test_info_takes_the_task_of_a_table(tmp_path, capsys):
+    table = tmp_path / "table.csv"
+    table.write_text("a,b\n" + "".join(f"{n}.5,{n}\n" for n in range(40)))
+    run("info", f"table:{table}", code=2)
+    assert "give another --target or --task" in capsys.readouterr().err
+    run("info", f"table:{table}", "--task", "regression")
+    assert "1, numbers" in capsys.readouterr().out
