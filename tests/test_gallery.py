@@ -4,6 +4,7 @@ import shutil
 from importlib import import_module
 
 import pytest
+import torch
 
 import pseudocoreset as pc
 from pseudocoreset import gallery
@@ -103,3 +104,16 @@ def test_command_line_takes_coresets_of_the_gallery(tmp_path, capsys):
     capsys.readouterr()
     assert main(["export", "gallery:cifar10", "--to", "npz", "--out", f"{tmp_path}/b.npz"]) == 2
     assert "gallery:NAME-IPC" in capsys.readouterr().err
+
+
+def test_distill_starts_from_a_coreset_of_the_gallery(tmp_path, capsys):
+    given = ["distill", "--data", "digits", "--method", "vbpc", "--net", "convnet:width=8"]
+    given += ["--ipc", "10", "--steps", "0", "--labels", "hard", "--form", "pixels"]
+    run = tmp_path / "run"
+    assert main([*given, "--init", "gallery:digits-10", "--out", str(run), "--quiet"]) == 0
+    made, start = pc.Pseudocoreset.load(run / "coreset.safetensors"), pc.load("digits", ipc=10)
+    assert torch.equal(made.inputs, start.inputs)
+    assert main([*given, "--init", "gallery:digits-11", "--out", str(tmp_path / "other")]) == 2
+    said = capsys.readouterr().err
+    assert "gallery:digits-11: ipc is 11" in said  # --ipc is 10
+    assert "`pseudocoreset experts" in said

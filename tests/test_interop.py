@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pseudocoreset import SGHMC, UserError, distill, evaluate, load_data, train_experts
+from pseudocoreset.cli import main
 from pseudocoreset.experts import ExpertOptions
 from pseudocoreset.interop import import_replay_buffers, read_coreset
 from pseudocoreset.nets import make_net
@@ -29,6 +30,33 @@ def test_npz_of_bytes_is_normalised_and_of_floats_taken_as_it_is(tmp_path):
         coreset = read_coreset(tmp_path / f"{name}.npz", DATA, None)
         assert torch.allclose(coreset.inputs, images)
         assert torch.equal(coreset.targets, labels)
+
+
+@pytest.mark.parametrize("largest", [1, 255])
+def test_floats_that_are_not_normalised_are_told(tmp_path, largest):
+    _, labels = images_and_labels()
+    images = DATA.train.inputs[:10].float() / 255 * largest
+    np.savez(tmp_path / "floats.npz", images=images.numpy(), labels=labels)
+    with pytest.warns(RuntimeWarning, match="do not seem to be normalised"):
+        read_coreset(tmp_path / "floats.npz", DATA)
+    white = np.full((10, 8, 8), 255, np.uint8)
+    np.savez(tmp_path / "bytes.npz", images=white, labels=labels)
+    read_coreset(tmp_path / "bytes.npz", DATA)  # which normalises them itself
+
+
+def test_images_are_no_set_of_a_table(tmp_path):
+    images, labels = images_and_labels()
+    np.savez(tmp_path / "set.npz", images=images.numpy(), labels=labels)
+    with pytest.raises(UserError, match="diabetes, which is a table"):
+        read_coreset(tmp_path / "set.npz", load_data("diabetes"))
+
+
+def test_random_points_beside_an_uneven_set_are_refused_at_once(tmp_path, monkeypatch, capsys):
+    images, labels = images_and_labels(7)
+    np.savez(tmp_path / "set.npz", images=images.numpy(), labels=labels)
+    monkeypatch.setattr("pseudocoreset.cli.evaluate.evaluate", pytest.fail)
+    assert main(["evaluate", str(tmp_path / "set.npz"), "--data", "digits", "--random"]) == 2
+    assert "--random draws the same number of points of each class" in capsys.readouterr().err
 
 
 def test_files_of_trajectory_matching_can_be_evaluated(tmp_path):

@@ -1,5 +1,6 @@
 """Read coresets and expert trajectories of other programs."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,18 @@ def read_coreset(
         path = path / "coreset.safetensors"
     if path.suffix == ".safetensors":
         return Pseudocoreset.load(path, trust_code=trust_code)
+    if not data.is_image and path.exists():
+        raise UserError(
+            f"{path} is not a coreset of {data.name}, which is a table: give a .safetensors file."
+        )
+    as_bytes = False
     if path.suffix == ".npz":
         if not path.is_file():
             raise UserError(f"{path} does not exist: give an .npz with images and labels.")
         arrays = read_arrays(path, ("images", "labels"))
         images, labels = (_plain_tensor(path, name, arrays[name]) for name in ("images", "labels"))
-        if images.dtype == torch.uint8:
+        as_bytes = images.dtype == torch.uint8
+        if as_bytes:
             square = channels_first(path, "images", arrays["images"])
             images = data.scaling.apply(torch.from_numpy(square.copy()))
     elif (path / IMAGES).exists() or path.name == IMAGES:
@@ -64,6 +71,14 @@ def read_coreset(
             f"a folder with {IMAGES} and {LABELS}."
         )
     _check(path, images, labels, data)
+    if not as_bytes and bool((images >= 0).all()):
+        warnings.warn(
+            f"{path}: no value of the images is below 0, so they do not seem to be normalised: "
+            "subtract the data's mean and divide by the standard deviation, or save bytes in an "
+            ".npz.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     provenance = Provenance(
         method=f"foreign: {path.name}",
         net=make_net(net or DEFAULT_NET, **data.shape).spec,

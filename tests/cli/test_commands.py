@@ -678,3 +678,49 @@ def test_compare_says_how_far_apart_two_are(folder, tmp_path, capsys):
     assert "not sampled in the same way: step 0.03 and 0.05" in capsys.readouterr().err
     run("compare", posterior, posterior, "--data", "digits", "--chains", "2", code=2)
     assert "--chains has no effect" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--epochs", 3], ["--sampler", "map"], ["--seed", 1]])
+def test_sampling_options_are_refused_where_nothing_is_sampled(folder, capsys, given):
+    posterior = folder / "posterior.safetensors"
+    for command in (["evaluate", posterior], ["compare", posterior, posterior]):
+        run(*command, "--data", "digits", *given, code=2)
+        assert f"{given[0]} has no effect on" in capsys.readouterr().err
+    run("evaluate", posterior, "--data", "digits", "--random", code=2)
+    assert "--random has no effect on a posterior" in capsys.readouterr().err
+
+
+def test_posterior_is_known_by_its_content(folder, tmp_path, capsys):
+    posterior = folder / "posterior.safetensors"
+    other = shutil.copy(posterior, tmp_path / "posterior")
+    run("evaluate", posterior, "--data", "digits")
+    expected = capsys.readouterr().out
+    run("evaluate", other, "--data", "digits")
+    assert capsys.readouterr().out == expected
+    nets = ["--net", NET, "--net", "convnet:width=16"]
+    run("evaluate", posterior, "--data", "digits", *nets, code=2)
+    assert "--net was given 2 times" in capsys.readouterr().err
+
+
+def test_predicted_rows_of_a_table_are_inputs(tmp_path):
+    made = ["--data", "breast-cancer", "--method", "random", "--ipc", 2]
+    run("distill", *made, "--net", "mlp:width=4", "--out", tmp_path / "run", "--quiet")
+    posterior, file = tmp_path / "posterior.safetensors", tmp_path / "found.csv"
+    run("sample", tmp_path / "run", "--out", posterior, "--epochs", 2, "--every", 1, "--quiet")
+    columns = [column.name for column in load_data("breast-cancer").columns]
+    rows = [",".join(columns), ",".join("1" for _ in columns)]
+    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
+    run("predict", posterior, tmp_path / "rows.csv", "--csv", file)
+    with file.open(newline="") as found:
+        (row,) = csv.DictReader(found)
+    assert row["input"] == f"{tmp_path / 'rows.csv'}[0]"
+    assert "image" not in row
+
+
+def test_info_takes_the_task_of_a_table(tmp_path, capsys):
+    table = tmp_path / "table.csv"
+    table.write_text("a,b\n" + "".join(f"{n}.5,{n}\n" for n in range(40)))
+    run("info", f"table:{table}", code=2)
+    assert "give another --target or --task" in capsys.readouterr().err
+    run("info", f"table:{table}", "--task", "regression")
+    assert "1, numbers" in capsys.readouterr().out

@@ -37,3 +37,10 @@ def test_help_gives_a_samplers_own_defaults_where_no_protocol_sets_them(capsys):
     text = help_of(capsys, "sample")
     assert option_of(text, "step").endswith("default: 0.03")
     assert option_of(text, "prior").endswith("default: the protocol's")
+
+
+def test_arguments_may_stand_between_flags_and_after_them(capsys, tmp_path):
+    given = ["reproduce", "table1", "--list", "dsa", "--out", str(tmp_path), "pictures"]
+    assert main(given) == 0
+    said = capsys.readouterr().out
+    assert all(f"{name}: " in said for name in ("table1", "dsa", "pictures"))

@@ -239,6 +239,18 @@ def test_evaluate_plan_needs_no_coreset(tmp_path):
     assert ensemble["steps"] == 600
 
 
+def test_evaluate_plan_counts_random_points(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plan_command, "_seconds_of_a_page", lambda each: drawn.append(each) or 0.0)
+    given = ["evaluate", "--ipc", 1, "--epochs", 100, "--every", 50, "--seeds", 3]
+    assert planned(tmp_path, *given, "--random")["steps"] == 600
+    assert len(drawn) == 1  # the page shows the coreset
+    both = ["--data", "digits", "--net", "convnet:width=8", "--net", "convnet:width=16"]
+    assert planned(tmp_path, *given, "--random", common=both)["steps"] == 1200
+    assert len(drawn) == 1
+    assert planned(tmp_path, *given, "--random", "gallery:digits-10")["steps"] == 600
+
+
 @pytest.mark.parametrize("chosen", [SGHMC(), Ensemble()], ids=["sghmc", "map"])
 def test_evaluate_plan_is_robust_to_jitter(monkeypatch, chosen):
     """By a clock that knows what is done once, for a network, an epoch and a prediction."""

@@ -1,6 +1,7 @@
 """Coresets for other programs."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -17,6 +18,7 @@ from pseudocoreset.data import Scaling, load_data
 from pseudocoreset.errors import UserError
 from pseudocoreset.interop import read_coreset
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*were clipped:RuntimeWarning")
 NASTY = "<script>[x](y)`_\n\x1b"
 
 
@@ -69,12 +71,8 @@ def test_npz_export_needs_nothing_else(tmp_path, kind):
         arrays = dict(file)
     scaling = Scaling(tuple(arrays["mean"].tolist()), tuple(arrays["std"].tolist()))
     if coreset.is_image:
-        assert arrays["images"].dtype == numpy.uint8
-        assert torch.equal(torch.from_numpy(arrays["images"]), bytes_of(coreset))
-        spread = 0.5 / 255 / min(scaling.std)
-        clipped = coreset.scaling.apply(bytes_of(coreset))
-        again = scaling.apply(torch.from_numpy(arrays["images"]))
-        assert torch.allclose(again, clipped, atol=spread)
+        assert torch.equal(torch.from_numpy(arrays["images"]), coreset.seen_inputs)
+        assert numpy.allclose(arrays["std"], coreset.scaling.std)
     else:
         again = scaling.apply(torch.from_numpy(arrays["inputs"]))
         assert torch.allclose(again, coreset.inputs, atol=1e-5)
@@ -200,6 +198,20 @@ def test_npz_export_can_be_scored_as_a_set_made_elsewhere(tmp_path):
     again = read_coreset(tmp_path / "out.npz", data)
     assert torch.equal(again.inputs, data.scaling.apply(data.train.inputs))
     assert torch.equal(again.targets, data.train.targets)
+    extreme = replace(whole, inputs=3 * whole.inputs)
+    extreme.export("npz", tmp_path / "extreme.npz")
+    assert torch.equal(read_coreset(tmp_path / "extreme.npz", data).inputs, extreme.inputs)
+
+
+@pytest.mark.parametrize("to", ["png", "hf"])
+def test_clipped_pixels_are_told(tmp_path, to):
+    inputs = torch.zeros(6, 3, 8, 8)
+    make_coreset(inputs=inputs).export(to, tmp_path / "grey")  # and no warning
+    inputs[:3, 0] = 10.0
+    with pytest.warns(RuntimeWarning, match="17% of the pixel values"):
+        make_coreset(inputs=inputs).export(to, tmp_path / "bright")
+    if to == "hf":
+        assert "clipped to 0 or 255: 16.7%" in (tmp_path / "bright" / "README.md").read_text()
 
 
 def test_npz_export_needs_its_ending(tmp_path):

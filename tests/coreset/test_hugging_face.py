@@ -10,6 +10,8 @@ from make_coresets import make_coreset
 
 datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets: extra `hf`")
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*were clipped:RuntimeWarning")
+
 
 @pytest.fixture
 def read(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from make_data import make_folder, pixels, smooth, spec_refused
 from PIL import Image
 
 from pseudocoreset.data import load_data
+from pseudocoreset.data.decode import read_image
 
 
 def folder_refused(root, naming, parameter="data", **options):
@@ -298,3 +299,33 @@ def test_folder_tells_its_progress(tmp_path):
     seen = []
     load_data(f"folder:{tmp_path}", progress=lambda *call: seen.append(call))
     assert seen == [(4, 4, "decoding training images"), (4, 4, "decoding test images")]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_pixels_are_white(tmp_path, mode):
+    """A black drawing on a transparent ground, whose hidden colour is black, too."""
+    drawing = np.zeros((8, 8, 4), np.uint8)
+    drawing[2:5, 2:5, 3] = 255
+    drawing[6, 6, 3] = 128
+    image = Image.fromarray(drawing)
+    if mode == "P":
+        image = image.quantize(4)
+        assert image.mode == "P"
+    elif mode == "LA":
+        image = image.convert("LA")
+    image.save(tmp_path / "drawing.png")
+    for channels in (1, 3):
+        found = read_image(tmp_path / "drawing.png", channels, 8, fit=False)
+        assert found.shape == (channels, 8, 8)
+        assert (found[:, 2:5, 2:5] == 0).all()
+        assert (found[:, 0] == 255).all()
+        if mode != "P":
+            assert (abs(found[:, 6, 6].astype(int) - 127) <= 1).all()
+
+
+def test_opaque_pixels_are_what_they_were(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 4), np.uint8)
+    pixels[..., 3] = 255
+    Image.fromarray(pixels).save(tmp_path / "opaque.png")
+    found = read_image(tmp_path / "opaque.png", 3, 8, fit=False)
+    assert np.array_equal(found.transpose(1, 2, 0), pixels[..., :3])

@@ -3,6 +3,7 @@ import hashlib
 import io
 import json
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,12 @@ BAD = {
     "class of one row": ("a,b\n1,x\n2,x\n3,y\n", "'y'"),
     "class of one row twice": ("a,b\n1,x\n2,x\n3,y\n3,y\n", "'y'"),
     "one row": ("a,b\n1,1.5\n", ""),
+    "decimal comma": ("a;b\n1,5;x\n2,25;y\n3;x\n4;y\n", "row 1 (line 2), column 'a': '1,5'"),
+    "thousands": ('a,b\n"1,000.5",x\n2,y\n3,x\n4,y\n', "column 'a': '1,000.5'"),
+    "one text among numbers": (
+        "a,b\n" + "".join(f"{n if n != 7 else '7 kg'},{n % 2}\n" for n in range(40)),
+        "row 8 (line 9), column 'a': '7 kg'",
+    ),
     "names": ("a,b\n" + "".join(f"person {n},{n % 2}\n" for n in range(2000)), "'a'"),
 }
 
@@ -160,6 +167,29 @@ def test_table_that_does_not_fit_is_refused(text, naming, path):
     path.write_text(text)
     message = spec_refused(f"table:{path}", naming)
     assert str(path) in message
+
+
+def test_texts_and_numbers_may_be_categories(path):
+    path.write_text(
+        "floor,b\n" + "".join(f"{'G' if n % 5 == 0 else n % 5},{n % 2}\n" for n in range(40))
+    )
+    assert load_data(f"table:{path}").columns[0].categories == ("1", "2", "3", "4", "G")
+    path.write_text("pair,b\n" + "".join(f'"{n % 3},{n % 2}",{n % 2}\n' for n in range(40)))
+    spec_refused(f"table:{path}", "with a comma")
+
+
+def test_column_that_names_the_rows_is_told(path):
+    path.write_text("who,a,b\n" + "".join(f"person {n},{n},{n % 2}\n" for n in range(30)))
+    with pytest.warns(RuntimeWarning, match="column 'who' has 30 different texts in 30 rows"):
+        assert load_data(f"table:{path}").input_shape == (31,)
+
+
+@pytest.mark.parametrize(("head", "told"), [("0.5,-1,y", True), ("2019,2020,y", False)])
+def test_table_without_a_header_is_told(path, head, told):
+    path.write_text(f"{head}\n" + "".join(f"{n}.25,{n / 7},{'xy'[n % 2]}\n" for n in range(30)))
+    expected = pytest.warns(RuntimeWarning, match="add a header") if told else nullcontext()
+    with expected:
+        assert load_data(f"table:{path}").input_shape == (2,)
 
 
 def test_table_that_is_no_text_is_refused(path):

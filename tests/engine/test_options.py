@@ -5,6 +5,7 @@ import pickle
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from math import inf, nan
 
+import numpy
 import pytest
 import torch
 import yaml
@@ -78,6 +79,15 @@ def test_value_at_its_limits_is_taken():
     for name, value in [("rate", 2.0), ("rate", 1), ("count", 1), ("count", 9), ("last", 0)]:
         assert getattr(Example(**{name: value}), name) == value
     assert Example(names=("a", "b")).names == ("a", "b")
+
+
+def test_numbers_of_numpy_are_taken_as_pythons():
+    found = Example(rate=numpy.float32(0.5), count=numpy.int64(4), last=numpy.uint8(7))
+    assert (found.rate, found.count, found.last) == (0.5, 4, 7)
+    assert [type(value) for value in (found.rate, found.count, found.last)] == [float, int, int]
+    assert refused(Example, count=numpy.float64(2.0)) == "count"
+    assert refused(Example, rate=numpy.float32(nan)) == "rate"
+    assert refused(Example, count=numpy.bool_(True)) == "count"
 
 
 def test_unknown_name_is_refused():

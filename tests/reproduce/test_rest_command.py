@@ -10,6 +10,8 @@ import torch
 
 from pseudocoreset import SGHMC, Pseudocoreset, evaluate, load_data, recipes, sample
 from pseudocoreset.cli import main
+from pseudocoreset.cli import reproduce as command
+from pseudocoreset.cli.arguments import Parser
 from pseudocoreset.engine.progress import SILENT
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.posterior import named_sampler
@@ -262,4 +264,40 @@ def test_listing_names_all(results, capsys):
     shown = capsys.readouterr().out
     assert all(f"{name}: " in shown for name in names)
     assert "fbpc@convnet+group+layer+batch/10/batch" in shown
-    run("cost", "--out", results, "--quiet")
+    assert main(["reproduce", "cost", "--out", str(results), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "given"),
+    [
+        (["covariance"], ["--trials", "3"]),
+        (["covariance"], ["--device", "cuda"]),
+        (["covariance"], ["--data", "digits"]),
+        (["regression"], ["--workers", "2"]),
+        (["regression", "exact"], ["--seeds", "2"]),
+        (["exact"], ["--num", "2"]),
+        (["cost"], ["--seed", "1"]),
+        (["fidelity"], ["--coresets", "2"]),
+        (["beyond"], ["--recipe", "best"]),
+        (["table1"], ["--trials", "2"]),
+        ([], ["--chains", "2"]),
+    ],
+)
+def test_option_without_an_effect_is_refused(names, given, tmp_path, capsys):
+    out = tmp_path / "results"
+    assert main(["reproduce", *names, *given, "--out", str(out)]) == 2
+    assert f"{given[0]} has no effect on {', '.join(names)}" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_option_with_an_effect_on_one_of_several_is_accepted(tmp_path, capsys):
+    given = ["covariance", "regression", "--trials", "3", "--list", "--out", str(tmp_path)]
+    assert main(["reproduce", *given]) == 0
+    assert "0 rows measured" in capsys.readouterr().out
+
+
+def test_every_option_has_an_effect_on_something():
+    parser = Parser("reproduce", "")
+    command.configure(parser, [])
+    known = command._ALWAYS.union(*command.USES.values())
+    assert known - {"names"} | {"target", "task"} == set(parser._owners)

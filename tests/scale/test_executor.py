@@ -77,6 +77,8 @@ def test_process_that_ends_without_an_answer_is_told_of():
 def test_what_cannot_be_sent_is_refused():
     with pytest.raises(UserError, match="in a module"):
         list(ProcessExecutor(1).run([Task("local", lambda: 1, ())]))
+    with pytest.raises(UserError, match="the work can't be sent to another process"):
+        ProcessExecutor(1).put(lambda: 1)
 
 
 def test_tasks_are_asked_for_when_there_is_room():

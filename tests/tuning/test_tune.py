@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import pseudocoreset as pc
@@ -404,3 +405,43 @@ def test_plan_counts_experts_and_trials(tmp_path, monkeypatch):
     assert found["disk_bytes"] == 2 * 4 * 4 * parameters  # snapshots of the experts
     assert found["seconds"] > 7 * found["step_s"] > 0
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_search_from_a_coreset_keeps_its_form(held, experts, tmp_path):
+    quick = {k: v for k, v in QUICK.items() if k in ("ipc", "device", "progress")}
+    start = pc.distill(held, (), "random", net=NET, out=tmp_path / "start", **quick)
+    assert start.form == pc.Pixels()
+    given = {**QUICK, "init": str(tmp_path / "start"), "trials": 6}
+    pc.tune(held, experts, ISOTROPIC, out=tmp_path / "search", **given)
+    tried = rows(tmp_path / "search")
+    assert len(tried) == 6
+    assert not any("form" in row["settings"] for row in tried)
+
+
+@pytest.mark.parametrize("command", [["tune"], ["plan", "tune"]])
+def test_options_of_experts_are_refused_where_none_are_trained(tmp_path, capsys, command):
+    words = [*command, "--data", "digits", "--ipc", "1", "--out", str(tmp_path / "out")]
+    without = ["--method", "vbpc", "--net", "convnet:width=4", "--epochs", "3"]
+    assert main([*words, *without]) == 2
+    assert "--epochs has no effect where no experts are trained" in capsys.readouterr().err
+    assert main([*words, "--net", "convnet:width=4", "--net", "convnet:width=8"]) == 2
+    assert "--net was given 2 times" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("device", "share"), [("cpu", 0), ("cuda", 0.25), ("cuda:1", 0)])
+def test_trials_on_a_gpu_that_was_chosen_see_all_of_them(held, tmp_path, device, share):
+    begun = []
+
+    class Noting(SerialExecutor):
+        def device(self, _):
+            return torch.device(device)
+
+        def run(self, tasks):
+            begun.append(next(iter(tasks)))
+            raise KeyboardInterrupt
+
+    given = {"method": Searched(), "net": NET, "trials": 1, "executor": Noting()}
+    with pytest.raises(KeyboardInterrupt):
+        pc.tune(held, out=tmp_path / "out", **given, **QUICK)
+    assert [task.gpus for task in begun] == [share]

@@ -141,7 +141,7 @@ class Parser:
         Args:
             words: the command line
         """
-        found, unknown = self._parser.parse_known_args(words)
+        found, unknown = self._parser.parse_known_intermixed_args(words)
         if unknown:
             raise UserError(self._unknown(unknown[0]))
         given = {k: v for k, v in vars(found).items() if v is not None}

@@ -13,11 +13,11 @@ from pseudocoreset.cli.shared import (
     NetOptions,
     add_common,
     add_sampling,
-    coreset_path,
     load,
     one_net,
     prints_figures,
     progress_for,
+    refuse_sampling,
     sampler_of,
     weight_of,
 )
@@ -26,7 +26,6 @@ from pseudocoreset.data import Data
 from pseudocoreset.engine.files import refuse_unwritable_file, write_json
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.compare import (
     FULL,
     Comparable,
@@ -36,6 +35,7 @@ from pseudocoreset.evaluation.compare import (
 )
 from pseudocoreset.evaluation.evaluate import SHOWN
 from pseudocoreset.evaluation.points import points_to_score
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.interop import read_coreset
 from pseudocoreset.posterior import Posterior, sample
 from pseudocoreset.posterior.sample import CHAINS
@@ -73,11 +73,8 @@ def run(arguments: Arguments) -> None:
     data = load(arguments)
     first, second = (_read(arguments, name, data) for name in names)
     both = in_place_of_full(first, second, data, one_net(arguments))
-    for name in ("chains", "protocol", "sampler", "weight", "seed"):
-        if arguments.has(name) and all(isinstance(what, Posterior) for what in both):
-            raise UserError(
-                f"`{name}` has no effect here: both posteriors are already sampled.", name
-            )
+    if all(isinstance(what, Posterior) for what in both):
+        refuse_sampling(arguments, "on posteriors, which are already sampled")
     for what in both:  # refuse either before the work on the first
         points_to_score(what, data, own.split, other_data=own.other_data)
     a, b = (

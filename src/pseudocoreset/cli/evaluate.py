@@ -14,12 +14,13 @@ from pseudocoreset.cli.shared import (
     ScaleOptions,
     add_common,
     add_sampling,
-    coreset_path,
     executor_for,
     load,
     nets_of,
+    one_net,
     prints_figures,
     progress_for,
+    refuse_sampling,
     run_of,
     sampler_of,
     weight_of,
@@ -39,6 +40,7 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.evaluate import SHOWN, Evaluation, evaluate
 from pseudocoreset.evaluation.points import points_to_score, same_data
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.interop import read_coreset
 from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.nets import make_net
@@ -95,10 +97,15 @@ def add_shared(parser: Parser, words: list[str]) -> None:
 
 def is_posterior(path: Path) -> bool:
     """Whether a file holds a posterior."""
-    if path.suffix != ".safetensors" or not path.is_file():
+    if not path.is_file():
         return False
-    with open_tensors(path) as (_, metadata):
-        return metadata.get("kind") == POSTERIOR
+    try:
+        with open_tensors(path) as (_, metadata):
+            return metadata.get("kind") == POSTERIOR
+    except UserError:
+        if path.suffix == ".safetensors":
+            raise
+        return False
 
 
 def run(arguments: Arguments) -> None:
@@ -142,24 +149,8 @@ def _scored_posterior(
     arguments: Arguments, path: Path, data: Data, shifts: dict[str, Any]
 ) -> Evaluation:
     common, options = arguments.pick(CommonOptions), arguments.pick(EvaluateOptions)
-    for name in (
-        "seeds",
-        "chains",
-        "protocol",
-        "sampler",
-        "weight",
-        "seed",
-        "workers",
-        "ray",
-        "random",
-    ):
-        if arguments.has(name):
-            raise UserError(
-                f"`{name}` has no effect on a posterior, which is already sampled: leave it out.",
-                name,
-            )
-    nets = nets_of(arguments, data)
-    posterior = Posterior.load(path, net=nets[0] if nets else None, trust_code=common.trust_code)
+    refuse_sampling(arguments, "on a posterior, which is already sampled", "seeds", "random")
+    posterior = Posterior.load(path, net=one_net(arguments), trust_code=common.trust_code)
     return evaluate(
         posterior,
         data,
@@ -184,11 +175,9 @@ def _scored_coreset(arguments: Arguments, path: Path, data: Data, shifts: dict[s
     for net in nets:
         coreset = read_coreset(path, data, net, trust_code=common.trust_code)
         points_to_score(coreset, data, options.split, other_data=options.other_data)
+        points = random_points(coreset, data, net, common.seed) if options.random else None
         content = _scored(arguments, coreset, data, net, executor, shifts)
-        random = None
-        if options.random:
-            points = _random_points(coreset, data, net, common.seed)
-            random = _scored(arguments, points, data, net, executor, {})
+        random = None if points is None else _scored(arguments, points, data, net, executor, {})
         found.append((content, random))
     return found
 
@@ -222,8 +211,14 @@ def _scored(
     )
 
 
-def _random_points(coreset: Pseudocoreset, data: Data, net: str | None, seed: int) -> Pseudocoreset:
+def random_points(coreset: Pseudocoreset, data: Data, net: str | None, seed: int) -> Pseudocoreset:
     """Random training points, as many as a coreset stores."""
+    if coreset.class_names and len(coreset) % len(coreset.class_names):
+        raise UserError(
+            f"`random` draws the same number of points of each class, and the coreset has "
+            f"{len(coreset)} points for {len(coreset.class_names)} classes: leave it out.",
+            "random",
+        )
     noise = coreset.likelihood.noise if isinstance(coreset.likelihood, Gaussian) else None
     return distill(
         data,

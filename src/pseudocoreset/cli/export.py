@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from pseudocoreset.cli.arguments import Arguments, Parser
-from pseudocoreset.cli.shared import CommonOptions, add_common, coreset_path
+from pseudocoreset.cli.shared import CommonOptions, add_common
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
+from pseudocoreset.gallery import coreset_path
 
 
 @dataclass(frozen=True)

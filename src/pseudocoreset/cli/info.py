@@ -8,6 +8,7 @@ from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.cli.shared import add_common
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.data import Data, load_data
+from pseudocoreset.data.dataset import Task, check_task
 from pseudocoreset.engine.files import open_tensors
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.text import printable
@@ -27,6 +28,11 @@ class _Options(Options):
         None, "resize the images of a data set to this many pixels per side", at_least=1
     )
     target: str | None = option(None, "table column to predict; default: the last")
+    task: str | None = option(
+        None,
+        "task of a table; default: from the target column",
+        choices=("classification", "regression"),
+    )
 
 
 def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
@@ -39,16 +45,23 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
 def run(arguments: Arguments) -> None:
     """Print the description."""
     options = arguments.pick(_Options)
-    print(describe(arguments.text("what"), options.image_size, options.target))
+    task = None if options.task is None else check_task(options.task)
+    print(describe(arguments.text("what"), options.image_size, options.target, task))
 
 
-def describe(what: str, image_size: int | None = None, target: str | None = None) -> str:
+def describe(
+    what: str,
+    image_size: int | None = None,
+    target: str | None = None,
+    task: Task | None = None,
+) -> str:
     """Describe a data spec, an expert store or trajectory, a run, a coreset or a posterior.
 
     Args:
         what: a path or a data spec
         image_size: resize a data set's images
         target: the column of a table to predict
+        task: of a table
     """
     path = gallery_path(what) if what.startswith(SPEC) else Path(what)
     if (path / "index.json").exists():
@@ -60,7 +73,7 @@ def describe(what: str, image_size: int | None = None, target: str | None = None
     if path.is_file() and path.suffix == ".safetensors":
         return _tensors(path)
     if what in EMBEDDED or ":" in what:
-        return _data(load_data(what, image_size, target=target))
+        return _data(load_data(what, image_size, target=target, task=task))
     raise UserError(
         f"{what} is not an expert store, run, coreset, posterior or data spec: give the path of "
         "one, "

@@ -14,11 +14,10 @@ from pseudocoreset.cli import evaluate as evaluate_command
 from pseudocoreset.cli import experts as experts_command
 from pseudocoreset.cli import tune as tune_command
 from pseudocoreset.cli.arguments import Arguments, Parser
-from pseudocoreset.cli.evaluate import EvaluateOptions
+from pseudocoreset.cli.evaluate import EvaluateOptions, random_points
 from pseudocoreset.cli.shared import (
     CommonOptions,
     JsonOptions,
-    coreset_path,
     load,
     nets_of,
     one_net,
@@ -38,6 +37,7 @@ from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.points import points_to_score
 from pseudocoreset.experts import ExpertOptions
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.interop import read_coreset
 from pseudocoreset.nets import default_net
 from pseudocoreset.plan.estimate import plan_distill, plan_evaluate, plan_experts
@@ -186,6 +186,12 @@ def _plan_evaluate(arguments: Arguments, data: Data) -> Callable[[], Plan]:
     for coreset, net in zip(coresets, nets, strict=True):
         coreset.make_net(net)
         points_to_score(coreset, data, options.split, other_data=options.other_data)
+    if options.random:  # scored on each network too
+        coresets += [
+            random_points(coreset, data, net, common.seed)
+            for coreset, net in zip(coresets, nets, strict=True)
+        ]
+        nets *= 2
 
     def measure() -> Plan:
         plans = [
@@ -204,10 +210,10 @@ def _plan_evaluate(arguments: Arguments, data: Data) -> Callable[[], Plan]:
         ]
         whole = reduce(Plan.then, plans)
         if path is None:  # still to be made: it will be a run's
-            ends_with_page = len(plans) == 1
+            ends_with_page = len(set(nets)) == 1
         else:
             ends_with_page = not arguments.has("net") and run_of(path) is not None
-        return _with_page(whole, coresets[-1]) if ends_with_page else whole
+        return _with_page(whole, coresets[0]) if ends_with_page else whole
 
     return measure
 

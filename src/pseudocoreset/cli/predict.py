@@ -86,9 +86,10 @@ def predict_files(
                 yield {"input": name, "mean": mean, "std": std, "epistemic_std": epistemic}
             continue
         figures = (found.probs, found.entropy, found.mutual_information)
+        what = "image" if len(posterior.input_shape) == 3 else "input"
         for name, row, entropy, information in zip(names, *figures, strict=True):
             yield {
-                "image": name,
+                what: name,
                 "class": posterior.class_names[int(row.argmax())],
                 "probabilities": dict(zip(posterior.class_names, row.tolist(), strict=True)),
                 "entropy": float(entropy),
@@ -136,8 +137,9 @@ def _line(row: dict[str, Any]) -> str:
         return f"{printable(row['input'])}: {shown}"
     best = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:3]
     shown = ", ".join(f"{printable(name)} {share:.1%}" for name, share in best)
+    name = row.get("image", row.get("input"))
     return (
-        f"{printable(row['image'])}: {shown}; entropy {row['entropy']:.3f} nats, of which "
+        f"{printable(name)}: {shown}; entropy {row['entropy']:.3f} nats, of which "
         f"{row['mutual_information']:.3f} from the samples' disagreement"
     )
 

@@ -22,6 +22,7 @@ from pseudocoreset.reproduce.beyond.measure import measure_beyond
 from pseudocoreset.reproduce.beyond.page import beyond_table_text, render_beyond
 from pseudocoreset.reproduce.cells import (
     BEYOND,
+    COST,
     COVARIANCE,
     EXACT,
     FIDELITY,
@@ -49,6 +50,22 @@ from pseudocoreset.reproduce.regression.show import draw_traces, regression_tabl
 from pseudocoreset.reproduce.run import listing, measure_missing
 from pseudocoreset.scale import Executor
 
+_ALWAYS = {"names", "list", "out", "quiet", "config", "print_config", "trust_code"}
+_SCOPE = {"data", "holdout", "image_size"}
+_MEASURED = _SCOPE | {"cells", "work", "seed", "device", "workers", "ray"}
+_MADE = _MEASURED | {"num", "epochs", "from_epoch", "half", "steps", "other_versions"}
+_KEPT = _MADE | {"seeds", "recipe", "keep_coresets"}
+USES = {
+    **dict.fromkeys(NAMES, _MADE | {"seeds", "recipe"}),
+    **dict.fromkeys(("table1", TABLE2, PICTURES), _KEPT),
+    BEYOND: _MADE | {"coresets", "chains"},
+    FIDELITY: _MEASURED | {"chains"},
+    COST: _SCOPE,
+    EXACT: {"trials", "seed", "workers", "ray"},
+    REGRESSION: {"trials", "seed"},
+    COVARIANCE: {"seed"},
+}
+"""The options that have an effect on each name, beside those that always have one."""
 TABLE2_DATA = "cifar100"
 """The data of Table 2 that are listed and shown if no data are given."""
 
@@ -85,6 +102,7 @@ def run(arguments: Arguments) -> None:
     name_of_data = (source.data or usual).partition(":")[0]
     scope = Scope(name_of_data, source.holdout, source.image_size)
     settings.check()
+    _refuse_unused(arguments, names)
     if own.list:
         if own.cells is not None:
             raise UserError("`list` lists all cells: leave `cells` out.", "list")
@@ -149,6 +167,14 @@ def run(arguments: Arguments) -> None:
             say(f"\n{fidelity_text(out)}")
         elif name not in (PICTURES, LOGITS):
             say(f"\n{markdown_of(name, out, scope)}")
+
+
+def _refuse_unused(arguments: Arguments, names: list[str]) -> None:
+    """Refuse options that have no effect on anything that is named."""
+    used = _ALWAYS.union(*(USES[name] for name in names))
+    for given in arguments.values:
+        if given not in used:
+            raise UserError(f"`{given}` has no effect on {', '.join(names)}: leave it out.", given)
 
 
 def _exact(out: Path, trials: int, common: CommonOptions, executor: Executor | None) -> None:

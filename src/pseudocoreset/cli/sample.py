@@ -9,7 +9,6 @@ from pseudocoreset.cli.shared import (
     ScaleOptions,
     add_common,
     add_sampling,
-    coreset_path,
     executor_for,
     one_net,
     progress_for,
@@ -20,6 +19,7 @@ from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.files import refuse_unwritable_file
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.posterior import sample
 from pseudocoreset.posterior.sample import CHAINS
 

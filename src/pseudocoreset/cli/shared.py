@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import SILENT, Progress, Task, progress_of
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
-from pseudocoreset.gallery import SPEC, gallery_path
 from pseudocoreset.nets import make_net
-from pseudocoreset.posterior import Sampler, named_sampler, sampler_class
+from pseudocoreset.posterior import SAMPLERS, Sampler, named_sampler, sampler_class
 from pseudocoreset.posterior.protocols import FULL_WEIGHT, PROTOCOLS
 from pseudocoreset.posterior.weight import WeightLike, full_weight
 from pseudocoreset.scale import Executor, executor_of
@@ -95,7 +94,7 @@ class SamplingOptions(Options):
         "tuned (cold, with a prior), paper (its noise, no prior), paper-epochs (another reading of "
         "it) or bayes (temperature 1)",
     )
-    sampler: str = option("sghmc", "sghmc, sgld, map, or your own as package.module:Class")
+    sampler: str = option("sghmc", f"{', '.join(SAMPLERS)}, or your own as package.module:Class")
     weight: float | None = option(
         None,
         "how many times each point counts; default: 1, or n/m in the protocol bayes (n training "
@@ -228,6 +227,22 @@ def sampler_of(arguments: Arguments) -> Sampler:
     return named_sampler(options.protocol, arguments.pick(kind))
 
 
+def refuse_sampling(arguments: Arguments, why: str, *more: str) -> None:
+    """Refuse options of sampling where nothing is sampled.
+
+    Args:
+        arguments: what was given
+        why: on what they have no effect
+        more: the command's own options of this kind
+    """
+    kinds = (SamplingOptions, ScaleOptions, Sampler)
+    of_sampling = [kind for kind in arguments.kinds if issubclass(kind, kinds)]
+    names = ["chains", "seed", *more, *(each.name for kind in of_sampling for each in fields(kind))]
+    for name in names:
+        if arguments.has(name):
+            raise UserError(f"`{name}` has no effect {why}: leave it out.", name)
+
+
 def weight_of(arguments: Arguments, coreset: Pseudocoreset) -> WeightLike:
     """How many times each point counts."""
     options = arguments.pick(SamplingOptions)
@@ -270,18 +285,6 @@ def _match(stores: list[ExpertStore], nets: list[str], data: Data) -> list[Exper
 def prints_figures(arguments: Arguments) -> bool:
     """Whether to print results: always if they are not written to a file."""
     return not arguments.has("json") or not arguments.flag("quiet")
-
-
-def coreset_path(text: str) -> Path:
-    """The file of a coreset: itself, that of a run's folder, or one that came with the package.
-
-    Args:
-        text: a path, or `gallery:NAME-IPC`
-    """
-    if text.startswith(SPEC):
-        return gallery_path(text)
-    inside = Path(text) / "coreset.safetensors"
-    return inside if inside.is_file() else Path(text)
 
 
 def run_of(path: Path) -> Path | None:

@@ -1,7 +1,8 @@
 """Export a coreset as a folder of PNG files, an npz file or a Hugging Face data set.
 
-Points are written as networks see them, in their original units. Names of classes, columns and
-data are escaped.
+Points are written as networks see them. PNG files have bytes, to which pixels are clipped; an npz
+has normalised floats, and rows of a table in their own units. Names of classes, columns and data
+are escaped.
 """
 
 import csv
@@ -9,6 +10,7 @@ import os
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import torch
 import yaml
 
 from pseudocoreset.coreset.pictures import (
@@ -32,6 +35,8 @@ from pseudocoreset.errors import UserError
 
 FORMATS = ("png", "npz", "hf")
 LONGEST_NAME = 80
+LEAST_CLIPPED = 0.01
+"""The share of clipped pixel values from which on it is said."""
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """Names that Windows keeps for itself."""
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -69,7 +74,28 @@ def export_coreset(coreset: Pseudocoreset, to: str, out: Path) -> Path:
         raise UserError(f"`to` is {to}, and images have {channels} channels: give npz.", "to")
     with _whole_folder(out) as part:
         FOLDERS[to](coreset, part)
+    if coreset.is_image and (clipped := clipped_share(coreset)) >= LEAST_CLIPPED:
+        warnings.warn(
+            f"{clipped:.0%} of the pixel values are darker than black or brighter than white, "
+            "which PNG files can't hold: they were clipped. Export to npz to keep them.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     return out
+
+
+def clipped_share(coreset: Pseudocoreset) -> float:
+    """The share of the values of images that a byte can't hold.
+
+    Args:
+        coreset: a coreset of images
+    """
+    seen = coreset.seen_inputs.detach().float()
+    mean, std = (
+        torch.tensor(v).view(-1, 1, 1) for v in (coreset.scaling.mean, coreset.scaling.std)
+    )
+    bytes_ = (seen.cpu() * std + mean) * 255
+    return float(((bytes_ < -0.5) | (bytes_ > 255.5)).float().mean())
 
 
 @contextmanager
@@ -101,10 +127,14 @@ def _refuse_present(out: Path) -> None:
 
 
 def _write_npz(coreset: Pseudocoreset, out: Path) -> None:
-    """Arrays that need nothing else: points, targets, names, and how they were normalised."""
+    """Arrays that need nothing else: points, targets, names, and how they were normalised.
+
+    Images stay normalised, as networks see them; the rows of a table are in their own units.
+    """
     arrays: dict[str, Any] = {}
     if coreset.is_image:
-        arrays["images"] = coreset.scaling.invert(coreset.seen_inputs.detach()).cpu().numpy()
+        # Not as bytes: pixels of a coreset may be darker than black and brighter than white.
+        arrays["images"] = coreset.seen_inputs.detach().float().cpu().numpy()
     else:
         arrays["inputs"] = raw_inputs(coreset)
         arrays["input_names"] = numpy.array(input_names(coreset), dtype=str)
@@ -244,6 +274,8 @@ def data_card(coreset: Pseudocoreset) -> str:
         ("Standard deviation", _numbers(coreset.scaling.std)),
         ("Fingerprint", coreset.fingerprint),
     ]
+    if coreset.is_image:
+        facts.append(("Pixel values clipped to 0 or 255", f"{clipped_share(coreset):.1%}"))
     listed = "\n".join(f"- {name}: {markdown(value)}" for name, value in facts if value is not None)
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n\n"

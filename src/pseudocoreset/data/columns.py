@@ -3,6 +3,8 @@
 import csv
 import io
 import math
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,9 @@ from pseudocoreset.errors import UserError
 
 DELIMITERS = (",", ";", "\t")
 MISSING = ("", "na", "nan", "?")
+COMMA = r"[+-]?\d+(,\d+)+(\.\d+)?"
+"""1,5 and 1,000.5"""
+FEW_CATEGORIES = 20
 MOST_CATEGORIES = 1000
 """A column of more different texts is a name or a remark, not a category."""
 
@@ -108,12 +113,21 @@ class Column:
         if all(as_number(value) is not None for value in values):
             return Column(name, "number")
         found = {as_text(value) for value in values}
+        _refuse_nearly_numbers(cells, name, len(found))
         if len(found) > MOST_CATEGORIES:
             raise UserError(
                 f"{cells.source}: column {name!r} has {len(found)} different texts, more than "
                 f"the limit of {MOST_CATEGORIES} categories; remove the column or group its "
                 "values.",
                 cells.parameter,
+            )
+        if len(found) > max(FEW_CATEGORIES, len(values) // 2):
+            warnings.warn(
+                f"{cells.source}: column {name!r} has {len(found)} different texts in "
+                f"{len(values)} rows, and each becomes an input. Remove the column if it only "
+                "names the rows.",
+                RuntimeWarning,
+                stacklevel=2,
             )
         return Column(name, "category", tuple(sorted(found)))
 
@@ -134,6 +148,20 @@ class Column:
                 raise cells.refuse(self.name, place, f"{text!r} is none of the known categories")
             inputs[place, known[text]] = 1
         return inputs
+
+
+def _refuse_nearly_numbers(cells: Cells, name: str, different: int) -> None:
+    """Refuse numbers with a comma, and a column of many numbers and a few other texts."""
+    others = [n for n, v in enumerate(cells.columns[name]) if as_number(v) is None]
+    with_comma = [n for n in others if re.fullmatch(COMMA, as_text(cells.columns[name][n]))]
+    mostly = len(others) <= len(cells.columns[name]) / 10 and different > FEW_CATEGORIES
+    if len(with_comma) < len(others) and not mostly:
+        return
+    value = as_text(cells.columns[name][others[0]])
+    reason = f"{value!r} is not a number, and nearly all others of the column are; correct it"
+    if len(with_comma) == len(others):
+        reason = f"{value!r} is a number with a comma; write a point for decimals and nothing else"
+    raise cells.refuse(name, others[0], reason)
 
 
 def encode_rows(

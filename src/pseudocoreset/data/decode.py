@@ -114,7 +114,7 @@ def read_image(path: Path, channels: int, side: int, fit: bool) -> npt.NDArray[n
 
 
 def eight_bits(image: Image.Image, channels: int, source: str) -> Image.Image:
-    """The image as grey (1 channel) or RGB (3 channels) bytes."""
+    """The image as grey (1 channel) or RGB (3 channels) bytes, on white where it is transparent."""
     if image.mode.startswith("I"):
         # 16 bits: Pillow would clip them at 255.
         image = Image.fromarray(np.rint(np.asarray(image).clip(0, 65535) / 257).astype(np.uint8))
@@ -123,6 +123,8 @@ def eight_bits(image: Image.Image, channels: int, source: str) -> Image.Image:
             f"{source}: has floating-point pixels, which have no fixed range; save it with 8 or "
             "16 bits."
         )
-    elif image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
+    elif image.has_transparency_data:
+        # Without this the colours below would show, which are often black, as the drawing may be.
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
     return image.convert("L" if channels == 1 else "RGB")

@@ -1,5 +1,6 @@
 """`table:FILE.csv`, and the two tables that come with the package."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from pseudocoreset.data.assemble import make_table_data
-from pseudocoreset.data.columns import Cells, Column, canonical, numbers_of, read_csv
+from pseudocoreset.data.columns import Cells, Column, as_number, canonical, numbers_of, read_csv
 from pseudocoreset.data.content_split import choose_test, digest_of
 from pseudocoreset.data.dataset import Data, Split, Task
 from pseudocoreset.data.targets import guess_task, name_classes, number_classes, sort_classes
@@ -41,6 +42,14 @@ def read_table(
             f"`target` {printable(target)} is not a column of {path}{did_you_mean(target, names)}: "
             f"give one of {printable(', '.join(names))}.",
             "target",
+        )
+    inputs_named = [each for each in names if each != target]
+    if all(as_number(each) is not None and not each.isdecimal() for each in inputs_named):
+        warnings.warn(
+            f"{path}: the columns are named by numbers ({printable(', '.join(inputs_named[:3]))}), "
+            "so its first row may have been taken for a header: add a header.",
+            RuntimeWarning,
+            stacklevel=2,
         )
     for column_name in names:
         cells.refuse_missing(column_name)

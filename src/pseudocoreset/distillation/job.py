@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from pseudocoreset.augment import Augmentation
@@ -15,6 +14,7 @@ from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.forms import Form, parse_form
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.likelihoods import Categorical, Gaussian, Likelihood
 from pseudocoreset.methods import (
     Method,
@@ -85,8 +85,8 @@ class DistillOptions(Options):
     )
     init: str = option(
         "real",
-        "start of the coreset: real (random training points), noise, or the path of a coreset or "
-        "run",
+        "start of the coreset: real (random training points), noise, the path of a coreset or run, "
+        "or gallery:NAME-IPC",
     )
     target_noise: float | None = option(
         None,
@@ -230,15 +230,16 @@ def _start(init: str) -> Pseudocoreset | None:
     """The coreset that `init` names, if it names one."""
     if init in ("real", "noise"):
         return None
-    path = Path(init)
-    path = path / "coreset.safetensors" if path.is_dir() else path
+    path = coreset_path(init)
     if init == FROM_CORESET and not path.exists():
         raise UserError(
             "the run started from a coreset: give the file of this coreset as `init`.", "init"
         )
     if not path.is_file():
         raise UserError(
-            f"`init` is {printable(init)}: give real, noise, or the path of a coreset.", "init"
+            f"`init` is {printable(init)}: give real, noise, gallery:NAME-IPC, or the path of a "
+            "coreset.",
+            "init",
         )
     return Pseudocoreset.load(path)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from math import isfinite
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
@@ -113,7 +114,8 @@ class Options:
             self._check(each)
 
     def _check(self, each: "Field[Any]") -> None:
-        value, hint = getattr(self, each.name), type_of(type(self), each.name)
+        value, hint = _plain(getattr(self, each.name)), type_of(type(self), each.name)
+        object.__setattr__(self, each.name, value)
         if not has_type(value, hint):
             raise UserError(
                 f"`{each.name}` is {printable(repr(value))}: give {_in_words(hint)}.", each.name
@@ -140,6 +142,15 @@ class Options:
     def as_dict(self) -> dict[str, Any]:
         """All options by name."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def _plain(value: object) -> object:
+    """A number of another library, such as NumPy, as one of Python's."""
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 def limits_of(each: "Field[Any]") -> Limits:

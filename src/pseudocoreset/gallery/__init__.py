@@ -5,6 +5,7 @@ what it is and how it scored (`python tools/add_to_gallery.py` writes both). `re
 links to those that `reproduce` made; a new one replaces the link, not the file here.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -184,7 +185,23 @@ def gallery_path(spec: str) -> Path:
             f"{printable(spec)} names no coreset: give {SPEC}NAME-IPC, such as {SPEC}cifar10-10; "
             f"the gallery has {_listed(entries())}."
         )
-    return find(name, int(last), recipe).path
+    try:
+        return find(name, int(last), recipe).path
+    except UserError as error:  # which names parameters that were not given
+        said = re.sub("`([a-z]+)`", r"\1", str(error))
+        raise UserError(f"{printable(spec)}: {said}") from None
+
+
+def coreset_path(text: str) -> Path:
+    """The file of a coreset: itself, that of a run's folder, or one that came with the package.
+
+    Args:
+        text: a path, or `gallery:NAME-IPC`
+    """
+    if text.startswith(SPEC):
+        return gallery_path(text)
+    inside = Path(text) / "coreset.safetensors"
+    return inside if inside.is_file() else Path(text)
 
 
 def _listed(found: Sequence[Entry]) -> str:

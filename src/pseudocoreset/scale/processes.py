@@ -5,6 +5,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from multiprocessing import get_context, parent_process, reduction
@@ -103,14 +104,8 @@ class _Job:
         """Start a process for a task."""
         spooled = {n: a for n, a in enumerate(task.arguments) if isinstance(a, Spooled)}
         plain = [None if n in spooled else a for n, a in enumerate(task.arguments)]
-        try:
+        with _sending(task.name):
             call = pickle.dumps((task.function, plain))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise UserError(
-                f"{task.name} can't be sent to another process ({described(error)}): define "
-                "everything that it uses in a module, or leave `workers` out.",
-                "workers",
-            ) from None
         gpu = _gpu_of(slot) if task.gpus else None
         receiver, sender = _SPAWN.Pipe(duplex=False)
         threads = torch.get_num_threads()
@@ -159,12 +154,25 @@ class _Job:
         self.answers.close()
 
 
+@contextmanager
+def _sending(what: str) -> Iterator[None]:
+    """Say in a sentence what can't be sent to another process."""
+    try:
+        yield
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"{what} can't be sent to another process ({described(error)}): define everything "
+            "that it uses in a module, or leave `workers` out.",
+            "workers",
+        ) from None
+
+
 class Spooled:
     """A value in a file without a name, which processes that are begun from here can read."""
 
     def __init__(self, value: object) -> None:
         place = Path(gettempdir())
-        with writing(place):
+        with writing(place), _sending("the work"):
             self._file = TemporaryFile(dir=place)  # noqa: SIM115 - open as long as this lives
             finalize(self, self._file.close)
             pickle.dump(value, self._file, pickle.HIGHEST_PROTOCOL)

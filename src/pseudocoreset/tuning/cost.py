@@ -12,7 +12,7 @@ from pseudocoreset.nets import NetLike, default_net
 from pseudocoreset.plan.estimate import plan_distill, plan_evaluate, plan_experts
 from pseudocoreset.plan.record import Plan
 from pseudocoreset.tuning.attempt import SHORTER, Scoring
-from pseudocoreset.tuning.first_trial import TuneOptions, first_job
+from pseudocoreset.tuning.first_trial import TuneOptions, first_job, trains_experts
 
 
 def plan_tune(
@@ -38,6 +38,7 @@ def plan_tune(
         nets: the network, if no experts are given
         device: where it will run
     """
+    trains = trains_experts(stores, method, how, nets)
     net = next(iter(nets), None) or default_net(data.input_shape)
     job = first_job(data, stores, method, options, recipe)
     made = plan_distill(data, stores, job, nets=nets, device=device)
@@ -70,7 +71,7 @@ def plan_tune(
         device=made.device,
         notes=notes,
     )
-    if stores or not method.needs_experts:
+    if not trains:
         return whole
     trained = plan_experts(data, net, ExpertOptions(num=how.num, epochs=how.epochs), device=device)
     return replace(

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from pseudocoreset.data import Data
@@ -27,7 +28,12 @@ from pseudocoreset.run_folder import RunFolder
 from pseudocoreset.scale import Executor, SerialExecutor, Task
 from pseudocoreset.tuning.attempt import Scoring, attempt
 from pseudocoreset.tuning.cost import plan_tune
-from pseudocoreset.tuning.first_trial import TuneOptions, first_job, trial_steps
+from pseudocoreset.tuning.first_trial import (
+    TuneOptions,
+    first_job,
+    trains_experts,
+    trial_steps,
+)
 from pseudocoreset.tuning.sampler import next_settings, worth_going_on
 from pseudocoreset.tuning.space import Settings, Space
 from pseudocoreset.tuning.trials import FAILED, RUNNING, Trial, Trials
@@ -99,7 +105,7 @@ def search(
             f"`lr_images` of {method_name(method)} is searched: leave it out.", "lr_images"
         )
     stores = list(stores)
-    if not stores and method.needs_experts:
+    if trains_experts(stores, method, how, nets):
         first_job(data, stores, method, options, recipe)  # what it refuses is refused at once
         net = next(iter(nets), None) or default_net(data.input_shape)
         one = ExpertOptions(num=1, epochs=how.epochs)
@@ -206,7 +212,8 @@ class _Search:
         data = runs.put(self._data)
         place = runs.device(device)
         scoring = Scoring(self._how.chain_epochs, self._how.seeds, self._seed, str(place))
-        share = GPU_SHARE if place.type == "cuda" else 0.0
+        # A task with a share sees one GPU alone, so that one that was chosen by number has none.
+        share = GPU_SHARE if place == torch.device("cuda") else 0.0
 
         def task(trial: Trial) -> Task:
             job, bound = self._job_of(trial.settings), worth_going_on(trials)

@@ -9,6 +9,7 @@ from pseudocoreset.engine.options import Options, option
 from pseudocoreset.errors import UserError
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.methods import Method
+from pseudocoreset.nets import NetLike
 from pseudocoreset.tuning.attempt import SAMPLES
 
 FEW_UPDATES = 200
@@ -37,6 +38,33 @@ class TuneOptions(Options):
                 f"`chain_epochs` is {self.chain_epochs}: give a multiple of {SAMPLES}.",
                 "chain_epochs",
             )
+
+
+def trains_experts(
+    stores: Sequence[ExpertStore], method: Method, how: TuneOptions, nets: Sequence[NetLike]
+) -> bool:
+    """Whether experts are trained first; refuses what would have no effect.
+
+    Args:
+        stores: the experts that were given
+        method: the method
+        how: how long the search is
+        nets: the networks that were given
+    """
+    if not stores and method.needs_experts:
+        if len(nets) > 1:
+            raise UserError(
+                f"`net` was given {len(nets)} times, and experts are trained of one network: give "
+                "`experts` of each.",
+                "net",
+            )
+        return True
+    for name in ("num", "epochs"):
+        if name in how.given:
+            raise UserError(
+                f"`{name}` has no effect where no experts are trained: leave it out.", name
+            )
+    return False
 
 
 def first_job(

@@ -173,8 +173,8 @@ class Space:
         return CategoricalDistribution(texts) if len(texts) > 1 else None
 
     def _possible(self, name: str, text: str) -> bool:
-        if name == "form":
-            return form_fits(text, self._data, self._job.options.ipc)
+        if name == "form":  # a coreset to begin with has its own
+            return self._job.start is None and form_fits(text, self._data, self._job.options.ipc)
         return name != "label_start" or text != "experts" or self._epochs is not None
 
     def _bounds(self, each: _Searched, search: Epochs, chosen: Settings) -> tuple[int, int]:
