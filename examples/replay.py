@@ -6,7 +6,7 @@ classes (as GDumb does; Prabhu, Torr and Dokania, 2020).
 
     python examples/replay.py                          # digits, about a minute on a CPU
     python examples/replay.py --data cifar100:DIR --net convnet --steps 5 10 --ipc 20 \
-        --expert-epochs 20 --expert-lr 0.05 --expert-batch 128 --updates 60 --learn 1500
+        --experts 3 --expert-epochs 20 --expert-lr 0.05 --expert-batch 128 --updates 60 --learn 1500
 """
 
 import argparse
