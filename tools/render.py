@@ -3,8 +3,8 @@
     python tools/render.py
 
 docs/results.md, docs/beyond.md, docs/gallery.md, docs/notebook.md, the tables of docs/methods.md,
-docs/tune.md, docs/speed.md, docs/fidelity.md, docs/scaling-out.md and README.md, the code in the
-pages of examples, and the pictures and LaTeX tables in results/.
+docs/tune.md, docs/speed.md, docs/fidelity.md, docs/shifts.md, docs/scaling-out.md and README.md,
+the code in the pages of examples, and the pictures and LaTeX tables in results/.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from pseudocoreset.reproduce.text_table import TextTable
 from rest_goals import rest_goals_table
 from scaling_page import scaling_tables
 from search_page import search_section
+from shifts_page import ood_table
 from speed_page import filled, tables
 from tune_page import tune_tables
 
@@ -70,6 +71,7 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks["exact-parts"] = parts_table(results).markdown()
     blocks["covariance"] = covariance_table(results).markdown()
     blocks["fidelity"] = fidelity_page(results)
+    blocks["ood"] = ood_table(results)
     blocks["regression"] = regression_table(results).markdown()
     blocks |= {**scaling_tables(results), **tune_tables(results), **example_blocks(root)}
     beyond = root / "docs" / "beyond.md"
@@ -78,7 +80,7 @@ def rendered(root: Path) -> dict[Path, str]:
     gallery = root / "docs" / "gallery.md"
     texts[gallery] = gallery_page(results, gallery)
     texts[root / "docs" / "notebook.md"], _ = notebook_parts(root)
-    names = ("speed", "methods", "fidelity", "scaling-out", "tune", *EXAMPLE_PAGES)
+    names = ("speed", "methods", "fidelity", "shifts", "scaling-out", "tune", *EXAMPLE_PAGES)
     filled_pages = [root / "docs" / f"{name}.md" for name in names]
     for path in (*filled_pages, root / "README.md"):
         texts[path] = filled(path.read_text(encoding="utf-8"), blocks)
