@@ -12,6 +12,7 @@ from pseudocoreset.coreset import whole_data
 from pseudocoreset.evaluation.compare import between_chains, distances, variance_ratio
 from pseudocoreset.evaluation.metrics import Predicted, PredictedNumbers
 from pseudocoreset.posterior import Ensemble
+from pseudocoreset.posterior.protocols import PROTOCOLS
 from small_world import NET
 
 SHORT = SGHMC(epochs=30, every=10, step=0.05)
@@ -122,7 +123,9 @@ def test_a_posterior_and_itself_agree_and_keep_their_scores(posterior, data):
     assert repr(found) == "agreement 1.0000, total_variation 0.0000, kl 0.0000"
 
 
-def test_coreset_and_full_data_are_sampled_with_seeds_of_their_own(coreset, posterior, data):
+def test_coreset_and_full_data_are_sampled_with_seeds_of_their_own(
+    coreset, posterior, data, monkeypatch
+):
     found = compare(coreset, "full", data, SHORT, chains=2, weight=3.0, seed=0, **QUIET)
     mine = sample(coreset, SHORT, chains=2, weight=3.0, seed=0, **QUIET)
     full = sample(whole_data(data, NET), SHORT, chains=2, weight=1.0, seed=1, **QUIET)
@@ -132,6 +135,8 @@ def test_coreset_and_full_data_are_sampled_with_seeds_of_their_own(coreset, post
     assert found.b["net"] == found.a["net"] == posterior.net
     twice = compare(coreset, coreset, data, SHORT, chains=1, **QUIET)
     assert twice.total_variation > 0
+    short = {**PROTOCOLS["bayes"], "epochs": 20, "every": 10}
+    monkeypatch.setitem(PROTOCOLS, "bayes", short)
     bayes = compare(coreset, "full", data, "bayes", chains=1, **QUIET)
     weights = [each["protocol"]["weight"] for each in (bayes.a, bayes.b)]
     assert weights == [len(data.train) / len(coreset), 1.0]
