@@ -164,7 +164,8 @@ def main(words: list[str] | None = None) -> dict[str, dict[str, list[list[float]
             print(f"{steps} steps, {options.ipc} a class, {name}: {fmean(last):.1f}{spread} %")
     if options.out is not None:
         content = {
-            "options": {k: v for k, v in vars(options).items() if k not in ("work", "out")},
+            "options": {k: v for k, v in vars(options).items() if k not in ("work", "out")}
+            | {"data": data.name},
             "versions": {"pseudocoreset": pc.__version__, "torch": torch.__version__},
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
             "accuracy": found,
