@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,8 @@ needs_triton = pytest.mark.skipif(
 
 @needs_triton
 def test_kernels_in_the_interpreter():
+    if version("triton").startswith("3.6."):
+        pytest.skip("Triton 3.6's interpreter does not run loops with NumPy 2.4 or later")
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, SCRIPT, "kernels", "cpu"], env=environment, check=True)
 
