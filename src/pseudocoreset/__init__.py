@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pseudocoreset.methods import (
         FBPC,
         VBPC,
+        BPCContrastive,
         BPCForwardKL,
         BPCReverseKL,
         BPCWasserstein,
@@ -52,6 +53,7 @@ __all__ = [
     "VBPC",
     "Among",
     "Around",
+    "BPCContrastive",
     "BPCForwardKL",
     "BPCReverseKL",
     "BPCWasserstein",
@@ -114,6 +116,7 @@ _PLACES = {
     "methods": (
         "FBPC",
         "VBPC",
+        "BPCContrastive",
         "BPCForwardKL",
         "BPCReverseKL",
         "BPCWasserstein",

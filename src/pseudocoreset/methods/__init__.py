@@ -9,6 +9,7 @@ from pseudocoreset.engine.classes import class_named, name_of_class
 from pseudocoreset.engine.plugins import described
 from pseudocoreset.errors import UserError
 from pseudocoreset.methods.base import Context, Divergence, Estimate, Method, Points
+from pseudocoreset.methods.bpc_cd import BPCContrastive
 from pseudocoreset.methods.bpc_fkl import BPCForwardKL
 from pseudocoreset.methods.bpc_rkl import BPCReverseKL
 from pseudocoreset.methods.bpc_w import BPCWasserstein
@@ -22,6 +23,7 @@ __all__ = [
     "FBPC",
     "METHODS",
     "VBPC",
+    "BPCContrastive",
     "BPCForwardKL",
     "BPCReverseKL",
     "BPCWasserstein",
@@ -50,6 +52,7 @@ METHODS: dict[str, type[Method]] = {
         BPCForwardKL,
         BPCReverseKL,
         BPCWasserstein,
+        BPCContrastive,
         VBPC,
         Unrolled,
     )

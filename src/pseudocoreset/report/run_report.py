@@ -25,6 +25,7 @@ METHOD_NAMES = {
     "bpc-rkl": "BPC (reverse KL)",
     "bpc-fkl": "BPC (forward KL)",
     "bpc-w": "BPC (Wasserstein)",
+    "bpc-cd": "BPC (contrastive divergence)",
     "vbpc": "VBPC",
     "unrolled": "Unrolled",
 }

@@ -75,7 +75,7 @@ EXACT = "exact"
 REGRESSION = "regression"
 COVARIANCE = "covariance"
 FIDELITY = "fidelity"
-FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "best")
+FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "bpc-cd", "best")
 """The methods whose shipped coresets are compared with all images."""
 REAL_SIZES = (*SIZES, 150, 400, 1000, 2500)
 """Real images per class, for a control with the same accuracy."""

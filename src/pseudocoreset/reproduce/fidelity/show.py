@@ -14,6 +14,7 @@ TITLES = {
     "best": "`best`",
     "fbpc": "FBPC",
     "bpc-fkl": "BPC-fKL",
+    "bpc-cd": "BPC-CD",
     "vbpc": "VBPC",
     FULL: "all training images, other chains",
 }
