@@ -724,3 +724,18 @@ def test_info_takes_the_task_of_a_table(tmp_path, capsys):
     assert "give another --target or --task" in capsys.readouterr().err
     run("info", f"table:{table}", "--task", "regression")
     assert "1, numbers" in capsys.readouterr().out
+
+
+def test_no_garbage_is_looked_for_while_a_command_is_imported():
+    program = (
+        "import gc, sys; generations = []; from pseudocoreset import cli; "
+        "gc.callbacks.append(lambda _, info: generations.append(info['generation'])); "
+        "plain = cli.import_module; "
+        "cli.import_module = lambda name: (plain(name), generations.append('imported'))[0]; "
+        "cli.main(['info', '--help']); "
+        "assert generations[0] == 'imported', generations; "
+        "frozen = gc.get_freeze_count(); assert gc.isenabled() and frozen > 100_000, frozen; "
+        "later = [[] for _ in range(1000)]; cli.main(['info', '--help']); "
+        "assert gc.get_freeze_count() <= frozen"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -1,8 +1,10 @@
 """The command line. Each command is a module, imported when it is run."""
 
+import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -45,10 +47,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pseudocoreset: there is no command {shown}{hint}", file=sys.stderr)
         print("Run `pseudocoreset` for the list of commands.", file=sys.stderr)
         return 2
-    from pseudocoreset.cli.run import run_command
+    with _without_collecting():
+        from pseudocoreset.cli.run import run_command
 
-    module = import_module(f"pseudocoreset.cli.{command}")
+        module = import_module(f"pseudocoreset.cli.{command}")
     return run_command(module, command, COMMANDS[command], words[1:])
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Import without looking for garbage, which takes a sixth of the time and finds none."""
+    first, collects = "torch" not in sys.modules, gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+    if first:
+        gc.freeze()  # nor is it looked through later
 
 
 def _usage() -> str:
