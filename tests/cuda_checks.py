@@ -49,7 +49,7 @@ def results() -> dict[str, torch.Tensor]:
             if not kind.makes_updates:
                 continue
             own = {"gamma": 1.0, "from_epoch": 2, "draws": 2, "group": 3}
-            own |= {"window": 5, "longest": 10}
+            own |= {"window": 5, "longest": 10, "warm_up": 5, "chains": 2}
             method = kind(**{k: v for k, v in own.items() if k in kind().as_dict()})
             wanted = {"ipc": 2, "batch": 15, "lr_images": 1.0, "recipe": "paper"}
             start = distill(data, store, method, steps=0, **wanted, **QUIET)
