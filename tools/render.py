@@ -24,6 +24,7 @@ from pseudocoreset.reproduce.beyond.stored import beyond_scopes
 from pseudocoreset.reproduce.cells import SIZES, Scope
 from pseudocoreset.reproduce.covariance.measure import covariance_table
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_page, parts_table
+from pseudocoreset.reproduce.fidelity.pictures import draw_fidelity
 from pseudocoreset.reproduce.fidelity.show import fidelity_page
 from pseudocoreset.reproduce.page import latex_tables, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
@@ -52,7 +53,7 @@ def main() -> None:
     for scope in beyond_scopes(ROOT / "results"):
         for line in draw_beyond(ROOT / "results", scope):
             print(line)
-    drawn = (draw_exact, draw_traces, draw_gallery)
+    drawn = (draw_exact, draw_traces, draw_fidelity, draw_gallery)
     for line in (line for draw in drawn for line in draw(ROOT / "results")):
         print(line)
     for picture, content in notebook_parts(ROOT)[1].items():

@@ -15,7 +15,7 @@ from pseudocoreset.posterior import named_sampler
 from pseudocoreset.posterior.weight import full_weight
 from pseudocoreset.reproduce import measure_cell
 from pseudocoreset.reproduce.cells import Cell, Scope
-from pseudocoreset.reproduce.fidelity import predictions
+from pseudocoreset.reproduce.fidelity import pictures, predictions
 from pseudocoreset.reproduce.fidelity.measure import read_fidelity
 from pseudocoreset.reproduce.fidelity.predictions import Kept, sampler_for
 from pseudocoreset.reproduce.fidelity.show import (
@@ -215,3 +215,23 @@ def test_chains_at_temperature_1_make_the_same_number_of_steps(monkeypatch):
         assert sampler.epochs == 15 * sampler.every
         assert first == 5
         assert (sampler.temperature, sampler.prior) == (1.0, 100.0)
+
+
+def test_figure_shows_what_a_coreset_has_beyond_real_images(results, monkeypatch):
+    monkeypatch.setattr(pictures, "PROTOCOL", "tuned")
+    points = pictures.fidelity_points(results, SCOPE)
+    assert {name: [size for size, *_ in found] for name, found in points.items()} == {
+        "random": ["1", "10", "full"],
+        "fbpc": ["10"],
+    }
+    assert all(more == pytest.approx(0, abs=1e-9) for _, _, more, _ in points["random"])
+    content = cell_of(results, "fbpc", 10)
+    found = pictures.fidelity_found(results, SCOPE)
+    real = same_accuracy(
+        content["own"]["accuracy"], {c: f for c, f in found.items() if c.protocol == "tuned"}
+    )
+    (_, accuracy, more, ratio) = points["fbpc"][0]
+    assert (accuracy, ratio) == (content["own"]["accuracy"], content["distances"]["variance_ratio"])
+    assert more == pytest.approx(content["distances"]["agreement"] - real["agreement"])
+    assert len(list(pictures.draw_fidelity(results))) == 1
+    assert list(pictures.draw_fidelity(results)) == []

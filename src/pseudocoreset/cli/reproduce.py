@@ -41,6 +41,7 @@ from pseudocoreset.reproduce.exact.measure import measure_exact
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_table, parts_table
 from pseudocoreset.reproduce.fidelity.measure import measure_fidelity
+from pseudocoreset.reproduce.fidelity.pictures import draw_fidelity
 from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
@@ -156,6 +157,9 @@ def run(arguments: Arguments) -> None:
     for path, text in rendered(out).items():
         write_text(path, text)
         say(f"{path}: written")
+    if FIDELITY in names:
+        for line in draw_fidelity(out):
+            say(line)
     if BEYOND in names:
         for path, text in render_beyond(out, scope).items():
             write_text(path, text)
