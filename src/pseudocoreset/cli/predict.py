@@ -19,7 +19,7 @@ from pseudocoreset.cli.shared import (
 )
 from pseudocoreset.engine.files import json_text, refuse_unwritable_file, whole_file
 from pseudocoreset.engine.options import Options, option
-from pseudocoreset.engine.text import printable
+from pseudocoreset.engine.text import printable, significant
 from pseudocoreset.likelihoods import Prediction
 from pseudocoreset.posterior import Posterior
 
@@ -133,7 +133,10 @@ def _csv_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
 def _line(row: dict[str, Any]) -> str:
     if "mean" in row:
         pairs = zip(row["mean"], row["std"], row["epistemic_std"], strict=True)
-        shown = ", ".join(f"{m:.4g} ± {s:.3g} ({e:.3g} from the samples)" for m, s, e in pairs)
+        shown = "; ".join(
+            f"{significant(m, 4)} ± {significant(s)} ({significant(e)} from the samples)"
+            for m, s, e in pairs
+        )
         return f"{printable(row['input'])}: {shown}"
     best = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:3]
     shown = ", ".join(f"{printable(name)} {share:.1%}" for name, share in best)
