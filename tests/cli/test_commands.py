@@ -726,6 +726,12 @@ def test_posterior_is_known_by_its_content(folder, tmp_path, capsys):
     assert "--net was given 2 times" in capsys.readouterr().err
 
 
+def test_predict_says_how_a_coreset_becomes_a_posterior(folder, capsys):
+    for coreset in ("gallery:digits-1", folder / "run"):
+        run("predict", coreset, folder, code=2)
+        assert f"`pseudocoreset sample {coreset} --out" in capsys.readouterr().err
+
+
 def test_predicted_rows_of_a_table_are_inputs(tmp_path):
     made = ["--data", "breast-cancer", "--method", "random", "--ipc", 2]
     run("distill", *made, "--net", "mlp:width=4", "--out", tmp_path / "run", "--quiet")
