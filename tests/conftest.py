@@ -1,5 +1,6 @@
 """Every annotated shape and type of the package is checked while the tests run."""
 
+import os
 import signal
 
 import pytest
@@ -8,8 +9,10 @@ from jaxtyping import install_import_hook
 
 install_import_hook("pseudocoreset", "typechecker.check")
 
-# The tests run side by side; threads that wait for one another would only slow them down.
+# The tests run side by side; threads that wait for one another would only slow them down, in the
+# programs that tests start as well.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # Begun in the background of a script, tests inherit that Ctrl-C does nothing; some send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

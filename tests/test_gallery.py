@@ -96,6 +96,10 @@ def test_commands_for_other_sizes_are_accepted(name):
             parser.parse(words)
 
 
+def test_data_on_disk_are_offered_in_the_usual_sizes_whether_or_not_they_have_a_recipe():
+    assert sizes("mnist") == sizes("fashion-mnist") == sizes("cifar10") == [1, 10, 50]
+
+
 def test_command_line_takes_coresets_of_the_gallery(tmp_path, capsys):
     assert main(["info", "gallery:cifar10-10-tuned"]) == 0
     assert "cifar10-fbpc-ipc10" in capsys.readouterr().out

@@ -43,6 +43,43 @@ def weight_figure():
     return figure
 
 
+def same_function() -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+    """Two networks of six tanh units: their weights, their outputs, and where these are taken.
+
+    The second has the units of the first in another order, three of them with both signs changed.
+    """
+    rng = np.random.default_rng(4)
+    slopes, shifts, out = rng.normal(size=(3, 6)) * np.array([[2.0], [1.0], [1.0]])
+    order, sign = np.roll(np.arange(6), 1), np.array([1, -1, 1, -1, -1, 1])
+    networks = [(slopes, shifts, out), tuple(each[order] * sign for each in (slopes, shifts, out))]
+    at = np.linspace(-2, 2, 201)
+    outputs = [np.tanh(at[:, None] * w + b) @ v for w, b, v in networks]
+    return [np.concatenate(each) for each in networks], outputs, at
+
+
+def function_figure():
+    """Two networks with different weights and the same outputs."""
+    weights, outputs, at = same_function()
+    assert np.allclose(*outputs)
+    figure = new_figure(5.6, 2.6)
+    left, right = figure.subplots(1, 2)
+    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.19, top=0.96, wspace=0.28)
+    dress(left, x="number of the weight", y="weight")
+    dress(right, x="input", y="output")
+    points = np.flatnonzero(np.isin(np.arange(len(at)), (30, 80, 120, 175)))
+    styles = ({"linewidth": 5, "alpha": 0.35}, {"linewidth": 1.4})
+    for place, (colour, style) in enumerate(zip(LINES, styles, strict=False)):
+        name = f"network {place + 1}"
+        left.plot(weights[place], "os"[place], color=colour, markersize=4, label=name)
+        right.plot(at, outputs[place], color=colour, **style)
+    right.plot(at[points], outputs[0][points], "k.", markersize=9, label="at the coreset's points")
+    for axes in (left, right):
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + 0.25 * (high - low))
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
+    return figure
+
+
 def protocol_scores() -> dict[str, list[tuple[float, float]]]:
     """Accuracy and NLL of the FBPC coresets of CIFAR-10, by protocol and size."""
     found: dict[str, list[tuple[float, float]]] = {"tuned": [], "paper": [], "bayes": []}
@@ -70,7 +107,8 @@ def protocol_figure():
 
 
 def main() -> None:
-    for name, figure in {"weight": weight_figure(), "protocol": protocol_figure()}.items():
+    drawn = {"function-space": function_figure(), "weight": weight_figure()}
+    for name, figure in {**drawn, "protocol": protocol_figure()}.items():
         path = RESULTS / "pictures" / f"{name}.png"
         with whole_file(path) as part:
             figure.savefig(part, format="png", dpi=130)

@@ -1,7 +1,8 @@
 """A hook for `mkdocs build`: the README as home, and files outside docs/.
 
 Pages link to `../results/…` and to code, so that they work on GitHub as well. The linked files are
-copied into the site, and the links are changed to the copies. Lines do not break around ±.
+copied into the site, and the links are changed to the copies. Lines do not break around ± and /
+between numbers.
 """
 
 import re
@@ -30,7 +31,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     linked = OUTSIDE.sub(r"](\1", markdown).replace("](docs/", "](")
-    return linked.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    return re.sub(r"(?<=\d) ([±/]) (?=\d)", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", linked)
 
 
 def home() -> str:

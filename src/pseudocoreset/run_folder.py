@@ -223,8 +223,8 @@ def read_config(path: Path) -> dict[str, Any]:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"{path} is not a run folder (it has no config.yaml): give the `out` of "
-            "`pseudocoreset distill`."
+            f"{path} is not a run folder (it has no config.yaml): give the folder that "
+            "`pseudocoreset distill` wrote."
         ) from None
     except PermissionError:
         raise

@@ -131,6 +131,30 @@ def test_info_describes(folder, what, says, capsys):
     assert says in capsys.readouterr().out
 
 
+def test_info_shows_the_size_of_a_table_and_lists_in_plain_text(tmp_path, capsys):
+    made = ["--data", "diabetes", "--net", "mlp:width=4", "--quiet"]
+    run("experts", *made, "--num", 1, "--epochs", 1, "--out", tmp_path / "experts")
+    run("info", tmp_path / "experts")
+    lines = capsys.readouterr().out.split("\n")
+    shown = {name: value for name, _, value in (line.strip().partition("  ") for line in lines)}
+    assert (shown["inputs"].strip(), shown["outputs"].strip()) == ("10", "1")
+    assert not {"channels", "image_size", "classes"} & set(shown)
+    run(
+        "distill",
+        *made,
+        "--method",
+        "random",
+        "--ipc",
+        2,
+        "--target-noise",
+        1,
+        "--out",
+        tmp_path / "run",
+    )
+    run("info", tmp_path / "run")
+    assert " mlp:depth=2,width=4\n" in capsys.readouterr().out
+
+
 def test_info_describes_data_and_refuses_the_rest(tmp_path, capsys):
     run("info", "digits")
     assert "1,297 of 1×8×8" in capsys.readouterr().out
@@ -702,6 +726,12 @@ def test_posterior_is_known_by_its_content(folder, tmp_path, capsys):
     assert "--net was given 2 times" in capsys.readouterr().err
 
 
+def test_predict_says_how_a_coreset_becomes_a_posterior(folder, capsys):
+    for coreset in ("gallery:digits-1", folder / "run"):
+        run("predict", coreset, folder, code=2)
+        assert f"`pseudocoreset sample {coreset} --out" in capsys.readouterr().err
+
+
 def test_predicted_rows_of_a_table_are_inputs(tmp_path):
     made = ["--data", "breast-cancer", "--method", "random", "--ipc", 2]
     run("distill", *made, "--net", "mlp:width=4", "--out", tmp_path / "run", "--quiet")
@@ -721,7 +751,7 @@ def test_info_takes_the_task_of_a_table(tmp_path, capsys):
     table = tmp_path / "table.csv"
     table.write_text("a,b\n" + "".join(f"{n}.5,{n}\n" for n in range(40)))
     run("info", f"table:{table}", code=2)
-    assert "give another --target or --task" in capsys.readouterr().err
+    assert "give --task regression if it is a quantity" in capsys.readouterr().err
     run("info", f"table:{table}", "--task", "regression")
     assert "1, numbers" in capsys.readouterr().out
 

@@ -32,9 +32,16 @@ LEARNED = {"labels": "learned", "optimizer": "adam", "init": "noise"}
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "plan_check.py"
 
 
+@pytest.fixture(scope="module")
+def start_s():
+    """What it takes to start the libraries, measured once."""
+    return measure.seconds_to_start(torch.device("cpu"))
+
+
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch):
+def hasty(monkeypatch, start_s):
     monkeypatch.setattr(plan, "BUDGET_S", 0.05)
+    monkeypatch.setattr(plan_command, "seconds_to_start", lambda _: start_s)
 
 
 def planned(tmp_path, *arguments, common=NET):
@@ -76,10 +83,9 @@ def test_experts_plan_scores_as_many_images_at_once(monkeypatch):
     assert (len(short.part(2).train), len(short.part(2).test)) == (128, 300)
 
 
-def test_plan_counts_the_start_of_the_libraries(tmp_path, monkeypatch):
-    begun = measure.seconds_to_start(torch.device("cpu"))
-    assert begun > 0.2  # PyTorch alone takes as long
-    monkeypatch.setattr(plan_command, "seconds_to_start", lambda _: 1000 + begun)
+def test_plan_counts_the_start_of_the_libraries(tmp_path, monkeypatch, start_s):
+    assert start_s > 0.2  # PyTorch alone takes as long
+    monkeypatch.setattr(plan_command, "seconds_to_start", lambda _: 1000 + start_s)
     found = planned(tmp_path, "evaluate", "--epochs", 2, "--every", 1, "--seeds", 1)
     assert found["once_s"] > 1000
 

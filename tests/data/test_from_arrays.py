@@ -126,7 +126,8 @@ BAD = {  # what is to blame, what the sentence names, the arguments
     "too large": ("X", "[5, 1]", (with_value(1e39), LABELS)),
     "NaN target": ("y", "[5, 1]", (NUMBERS, with_value(np.nan))),
     "one axis": ("X", "40", (NUMBERS[:, 0], LABELS)),
-    "float images": ("X", "uint8", (IMAGES / 255, LABELS)),
+    "float images": ("X", "(X * 255)", (IMAGES / 255, LABELS)),
+    "one-hot targets": ("y", "y.argmax(1)", (NUMBERS, np.eye(3)[LABELS])),
     "not square": ("X", "40×8×7×3", (IMAGES[:, :, :-1], LABELS)),
     "texts": ("X", "", (NUMBERS.astype(str), LABELS)),
     "ragged": ("X", "", ([[1, 2], [3]], [0, 1])),
@@ -138,7 +139,11 @@ BAD = {  # what is to blame, what the sentence names, the arguments
     "complex targets": ("y", "complex", (NUMBERS, LABELS * 1j)),
     "mixed targets": ("y", "", (NUMBERS, np.array([None, "a"] * 20))),
     "one class": ("y", "", (NUMBERS, LABELS * 0)),
-    "class of one point": ("y", "'7'", (NUMBERS, np.where(np.arange(40) == 3, 7, LABELS))),
+    "class of one point": (
+        "y",
+        "or give `task` regression",
+        (NUMBERS, np.where(np.arange(40) == 3, 7, LABELS)),
+    ),
     "copies of one point": ("X", "", (NUMBERS[:1].repeat(5, 0), np.ones(5))),
     "test inputs alone": ("y_test", "", (NUMBERS, LABELS, NUMBERS)),
     "test targets alone": ("X_test", "", (NUMBERS, LABELS, None, LABELS)),
@@ -156,6 +161,10 @@ BAD = {  # what is to blame, what the sentence names, the arguments
 def test_from_arrays_refuses_what_it_cannot_take(parameter, naming, arguments):
     message = refused(parameter, from_arrays, *arguments, naming=naming)
     assert f"`{parameter}`" in message or message.startswith("arrays: ")
+
+
+def test_from_arrays_takes_rows_of_zeros_and_a_one_as_numbers_if_told_so():
+    assert from_arrays(NUMBERS, np.eye(3)[LABELS], task="regression").outputs == 3
 
 
 BAD_OPTIONS = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pseudocoreset.engine.text import LONGEST, nearest, printable
+from pseudocoreset.engine.text import LONGEST, nearest, printable, significant
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,20 @@ def test_nearest_finds_a_misspelt_word():
     assert nearest("ConvNet", known) == "convnet"
     assert nearest("transformer", known) is None
     assert nearest("", known) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [
+        (0.0, 3, "0"),
+        (-12.345, 3, "−12.3"),
+        (117762.86, 4, "117,763"),
+        (1234.5, 4, "1234"),
+        (0.006399, 4, "0.006399"),
+        (1e-6, 3, "1.0 × 10⁻⁶"),
+        (2.5e8, 4, "2.50 × 10⁸"),
+        (float("nan"), 3, "–"),
+    ],
+)
+def test_numbers_are_shown_without_an_exponent_where_they_can_be_read(value, digits, shown):
+    assert significant(value, digits) == shown

@@ -1,7 +1,13 @@
 import pytest
-from make_reports import make_evaluation, make_metrics, make_run, make_table
+from make_reports import make_evaluation, make_metrics, make_regression, make_run, make_table
 
-from pseudocoreset.report.figures import chain_traces, loss_curves, reliability_diagram
+from pseudocoreset.report.figures import (
+    chain_traces,
+    loss_curves,
+    predicted_and_true,
+    prediction_traces,
+    reliability_diagram,
+)
 
 
 def test_loss_curves_are_named_and_smoothed():
@@ -52,3 +58,18 @@ def test_chain_traces_end_at_the_last_epoch():
     lines = figure.axes[0].lines
     assert [line.get_label() for line in lines] == ["seed 40", "seed 41", "seed 42"]
     assert list(lines[0].get_xdata()) == [25, 50, 75, 100]
+
+
+def test_large_targets_leave_room_for_the_labels():
+    rows = [{"target": [t], "mean": [t + 2e4], "std": [1e4]} for t in (9e4, 1.6e5)]
+    traces = {name: [[112e3, 118e3], [115e3, 116e3]] for name in ("median", "worst")}
+    known = {"examples": {"fitted": rows}, "convergence": {"traces": traces}}
+    run = make_run(coreset=make_table(regression=True), evaluation=make_regression() | known)
+    for drawn in (predicted_and_true(run), prediction_traces(run)):
+        assert drawn is not None
+        drawn.canvas.draw()
+        for axes in drawn.axes:
+            label = axes.yaxis.label.get_window_extent()
+            ticks = [tick.get_window_extent() for tick in axes.get_yticklabels() if tick.get_text()]
+            assert ticks
+            assert not any(label.overlaps(tick) for tick in ticks)

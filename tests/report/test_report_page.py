@@ -32,6 +32,7 @@ from pseudocoreset.report import page as page_module
 from pseudocoreset.report import read_run, write_report
 from pseudocoreset.report.points import tiles
 from pseudocoreset.report.protocol_words import protocol_sentence
+from pseudocoreset.report.scores import score_rows
 
 LOADS = ("data:image/png;base64,", "data:application/", "data:text/csv;base64,", "#")
 VOID = {"meta", "img", "br", "link", "source", "input"}
@@ -225,6 +226,12 @@ def test_page_of_a_regression_has_its_scores_and_no_calibration(tmp_path):
         assert text not in _words(page)
     names = {path.name for path in (tmp_path / "figures").iterdir()}
     assert names == {f"1-diabetes-{kind}.png" for kind in ("points", "losses", "sampler")}
+
+
+def test_large_scores_are_shown_whole():
+    scores = make_regression() | {"rmse": 20762.38, "rmse_std": 33.696}
+    (row,) = score_rows([make_run(coreset=make_table(regression=True), evaluation=scores)])
+    assert (row.cells[0].mean, row.cells[0].std) == ("20,762", "33.7")
 
 
 def test_page_of_a_table_with_classes_has_calibration(tmp_path):

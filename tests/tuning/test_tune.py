@@ -136,7 +136,6 @@ def test_killed_search_goes_on_to_the_same_end(tmp_path):
     marker.touch()
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "TOY_MARKER": str(marker), "PYTHONPATH": path}
-    environment |= {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pseudocoreset", "tune", *words, "--out", tmp_path / "cut"]
     for updates, code in ((11, -9), (30, -9), (1000, 0)):
         environment["TOY_UPDATES"] = str(updates)

@@ -82,11 +82,15 @@ def describe(
 
 
 def _lines(title: str, rows: dict[str, Any]) -> str:
-    shown = {
-        printable(name): "none" if v in (None, "") else printable(v) for name, v in rows.items()
-    }
+    shown = {printable(name): _shown(value) for name, value in rows.items()}
     width = max(map(len, shown))
     return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in shown.items())])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value)) or "none"
+    return "none" if value in (None, "") else printable(value)
 
 
 def _data(data: Data) -> str:
@@ -134,7 +138,12 @@ def describe_store(store: ExpertStore) -> str:
             mean = sum(known) / len(known)
             shown = f"{mean:.2%}" if key == "test_accuracy" else f"{mean:.4f}"
             rows[name] = f"{shown} after the last epoch"
-    return _lines(f"the expert store {store.path}", {**rows, **store.identity.as_json()})
+    identity = store.identity.as_json()
+    if not store.identity.image_size:  # a table
+        features, outputs = (identity.pop(name) for name in ("channels", "classes"))
+        del identity["image_size"]
+        rows |= {"inputs": features, "outputs": outputs}
+    return _lines(f"the expert store {store.path}", {**rows, **identity})
 
 
 def _run(path: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pseudocoreset.cli.arguments import Arguments, Parser
@@ -19,7 +20,9 @@ from pseudocoreset.cli.shared import (
 )
 from pseudocoreset.engine.files import json_text, refuse_unwritable_file, whole_file
 from pseudocoreset.engine.options import Options, option
-from pseudocoreset.engine.text import printable
+from pseudocoreset.engine.text import printable, significant
+from pseudocoreset.errors import UserError
+from pseudocoreset.gallery import SPEC
 from pseudocoreset.likelihoods import Prediction
 from pseudocoreset.posterior import Posterior
 
@@ -45,9 +48,13 @@ def run(arguments: Arguments) -> None:
     json, paths = arguments.pick(JsonOptions).json, arguments.texts("inputs")
     for path in (json, own.csv):
         refuse_unwritable_file(path, arguments.text("posterior"), *paths)
-    posterior = Posterior.load(
-        arguments.text("posterior"), net=one_net(arguments), trust_code=common.trust_code
-    )
+    given = arguments.text("posterior")
+    if given.startswith(SPEC) or Path(given, "config.yaml").exists():
+        raise UserError(
+            f"{given} is a coreset: sample its posterior first, "
+            f"`pseudocoreset sample {quote(given)} --out posterior.safetensors`."
+        )
+    posterior = Posterior.load(given, net=one_net(arguments), trust_code=common.trust_code)
     if "stats=batch" in posterior.net:
         warnings.warn(
             f"{printable(posterior.net)} normalises with batch statistics, so each prediction "
@@ -133,7 +140,10 @@ def _csv_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
 def _line(row: dict[str, Any]) -> str:
     if "mean" in row:
         pairs = zip(row["mean"], row["std"], row["epistemic_std"], strict=True)
-        shown = ", ".join(f"{m:.4g} ± {s:.3g} ({e:.3g} from the samples)" for m, s, e in pairs)
+        shown = "; ".join(
+            f"{significant(m, 4)} ± {significant(s)} ({significant(e)} from the samples)"
+            for m, s, e in pairs
+        )
         return f"{printable(row['input'])}: {shown}"
     best = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:3]
     shown = ", ".join(f"{printable(name)} {share:.1%}" for name, share in best)

@@ -75,7 +75,7 @@ class DataOptions(Options):
 class NetOptions(Options):
     """Options that name networks."""
 
-    net: tuple[str, ...] = option((), f"{NETS}; may be given several times")
+    net: tuple[str, ...] = option((), f"{NETS}; distill and evaluate take several")
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class SamplingOptions(Options):
 
     protocol: str = option(
         "tuned",
-        "tuned (cold, with a prior), paper (its noise, no prior), paper-epochs (another reading of "
-        "it) or bayes (temperature 1)",
+        "tuned (cold, with a prior), paper (the paper's noise, no prior), paper-epochs (another "
+        "reading of it) or bayes (temperature 1)",
     )
     sampler: str = option("sghmc", f"{', '.join(SAMPLERS)}, or your own as package.module:Class")
     weight: float | None = option(

@@ -29,9 +29,8 @@ class ShiftOptions(Options):
     )
     ood: str | None = option(
         None,
-        "tell the test images of these data (a spec as for --data) from the points scored by "
-        "entropy and mutual information: AUROC (higher is better) and FPR95 (lower is better); "
-        "a higher score means more uncertain, and should mean other data",
+        "also measure how well uncertainty (entropy, mutual information) detects the test images "
+        "of these data, a spec as for --data: AUROC (higher is better) and FPR95 (lower is better)",
     )
 
 

@@ -280,8 +280,8 @@ def data_card(coreset: Pseudocoreset) -> str:
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n\n"
         f"# Pseudocoreset of {markdown(made.data)}\n\n"
-        "A few synthetic points that stand for a whole training set: networks sampled from the "
-        "posterior given these points predict much as those given all the data do. "
+        "A few synthetic points that stand for a whole training set. They are for sampling the "
+        "posterior of a neural network given these points instead of all the data. "
         f"{sizes_sentence(coreset)}\n\n"
         f"{listed}\n\n"
         "The points were made with pseudocoreset. The rights in the data that they were made of "

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from pseudocoreset.coreset.pseudocoreset import Pseudocoreset
-from pseudocoreset.engine.text import printable
+from pseudocoreset.engine.text import printable, significant
 from pseudocoreset.errors import UserError
 
 GROUND = "#ffffff"
@@ -308,7 +308,10 @@ def target_texts(coreset: Pseudocoreset) -> list[str]:
         coreset: the coreset
     """
     if not coreset.class_names:
-        return [", ".join(f"{value:.4g}" for value in row) for row in raw_targets(coreset)]
+        return [
+            "; ".join(significant(value, 4) for value in row)
+            for row in raw_targets(coreset).tolist()
+        ]
     return [printable(coreset.class_names[label]) for label in coreset.classes.tolist()]
 
 
@@ -377,7 +380,7 @@ def _html_table(coreset: Pseudocoreset) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in ["target", *shown, more] if name)
     rows = []
     for text, row in list(zip(texts, values, strict=True))[:MOST_HTML_ROWS]:
-        numbers = [f"{value:.4g}" for value in row[: len(shown)]]
+        numbers = [significant(value, 4) for value in row[: len(shown)].tolist()]
         cells = "".join(f"<td>{cell}</td>" for cell in [*numbers, more] if cell)
         rows.append(f"<tr><th>{escape(text)}</th>{cells}</tr>")
     left = len(texts) - len(rows)

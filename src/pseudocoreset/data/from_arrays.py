@@ -51,6 +51,12 @@ def from_arrays(
         raise UserError(f"`{given}` is given without `{missing}`: give both or none.", missing)
     inputs = _inputs(X, "X")
     values = _values(y, "y", len(inputs))
+    if task is None and _is_one_hot(values):
+        raise UserError(
+            "`y` has a row of zeros and a single one for each point: give classes, y.argmax(1), or "
+            "`task`.",
+            "y",
+        )
     chosen = task or ("regression" if values.dtype.kind == "f" else "classification")
     names: list[str] = []
     if chosen == "classification":
@@ -114,6 +120,12 @@ def _inputs(values: Any, parameter: str) -> Array:
                 parameter,
             ) from None
         return _not_empty(images, parameter)
+    if array.ndim in (3, 4) and array.dtype.kind == "f":
+        raise UserError(
+            f"`{parameter}` is {array.dtype} of shape {_shape(array)}: give images as uint8, 0 to "
+            f"255; for values from 0 to 1, ({parameter} * 255).round().astype('uint8').",
+            parameter,
+        )
     if array.ndim != 2 or array.dtype.kind not in "biuf" or array.shape[1] == 0:
         raise UserError(
             f"`{parameter}` is {array.dtype} of shape {_shape(array)}: give images as uint8, "
@@ -163,6 +175,11 @@ def _values(values: Any, parameter: str, number: int) -> Array:
     if array.dtype.kind == "f":
         _check_finite(array.reshape(number, -1), parameter)
     return array
+
+
+def _is_one_hot(values: Array) -> bool:
+    several = values.ndim == 2 and values.shape[1] > 1
+    return several and bool(((values == 0) | (values == 1)).all() and (values.sum(1) == 1).all())
 
 
 def _class_names(values: Array, given: Sequence[str] | None) -> list[str]:
@@ -215,7 +232,12 @@ def _choose_test(
     what = "image" if inputs.ndim == 4 else "row"
     with blame("y" if class_names else "X"):
         return choose_test(
-            name, digests, labels, class_names, what, " or give `X_test` and `y_test`"
+            name,
+            digests,
+            labels,
+            class_names,
+            what,
+            ", give `X_test` and `y_test`, or give `task` regression if `y` is a quantity",
         )
 
 

@@ -71,7 +71,7 @@ def read_table(
         labels.tolist(),
         class_names,
         "row",
-        " or give another `target` or `task`",
+        ", give another `target`, or give `task` regression if it is a quantity",
     )
     train, test = (
         Split(inputs[torch.from_numpy(rows)], targets[torch.from_numpy(rows)])

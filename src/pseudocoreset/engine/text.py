@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from math import isfinite
 
 LONGEST = 200
 """The largest number of characters that are printed."""
@@ -42,3 +43,21 @@ def _escaped(character: str) -> str:
     if character.isprintable() or unicodedata.category(character) == "Zs":  # any kind of space
         return character
     return character.encode("unicode_escape").decode("ascii")
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with a few significant digits, without an exponent where it can be read.
+
+    Args:
+        value: a finite number
+        digits: how many, at least; below ten million all digits before the point are shown
+    """
+    if not isfinite(value):
+        return "–"
+    if value == 0 or 10 ** (1 - digits) <= abs(value) < 1e7:
+        large = abs(value) >= 10**digits
+        shown = f"{value:,.0f}" if large else f"{value:.{digits}g}"
+        return shown.replace("-", "−")
+    mantissa, exponent = f"{value:.{digits - 2}e}".split("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa.replace('-', '−')} × 10{raised}"

@@ -84,12 +84,12 @@ def entries() -> Sequence[Entry]:
 
 
 def sizes(name: str) -> list[int]:
-    """The sizes that have a recipe for a data set, which are the usual ones.
+    """The sizes of a data set that the gallery has or tells how to make.
 
     Args:
         name: the data set
     """
-    return recipe_sizes(name) or recipe_sizes(FALLBACKS["images"])
+    return recipe_sizes(FALLBACKS["images"] if name in PLACES else name)
 
 
 def commands(name: str, ipc: int, recipe: str = "best") -> list[str]:

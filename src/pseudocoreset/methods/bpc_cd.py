@@ -81,8 +81,8 @@ class _ContrastiveDivergence:
         if self._inner is None or self._inner.rng is not rng:
             self._inner = _Inner(self._method, self._context, len(coreset.inputs), rng)
         new = float(state["age"]) == 0
-        steps = self._method.chain_steps
-        chains = self._inner.walked(coreset, state, steps + (self._method.warm_up if new else 0))
+        steps = self._method.chain_steps + (self._method.warm_up if new else 0)
+        chains = self._inner.walked(coreset, None if new else state, steps)
         found = self._inner.estimate(coreset, chains)
         info = {"loss_x": float(found["loss_x"]), "loss_u": float(found["loss_u"])}
         return Estimate(gathered(found), {**chains, "age": state["age"] + 1}, info)
@@ -157,13 +157,12 @@ class _Inner:
         self._outputs = outputs_of(context.net, context.device)
         self._samples = Loop(self._add_pair, rng.device)
 
-    def walked(self, coreset: Points, state: State, steps: int) -> State:
-        """The chains after some steps; new ones where none were begun."""
-        new = float(state["age"]) == 0
+    def walked(self, coreset: Points, begun: State | None, steps: int) -> State:
+        """The chains after some steps; new ones if none were begun."""
         for place in range(self._number):
             for side in SIDES:
-                kept = {name: state[f"{name}_{side}"][place] for name in KEPT}
-                self._chains[side][place].go(coreset, None if new else kept, steps)
+                kept = begun and {name: begun[f"{name}_{side}"][place] for name in KEPT}
+                self._chains[side][place].go(coreset, kept, steps)
         ends = {side: [chain.state() for chain in self._chains[side]] for side in SIDES}
         return {
             f"{name}_{side}": torch.stack([end[name] for end in ends[side]])

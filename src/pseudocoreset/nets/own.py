@@ -87,7 +87,7 @@ def _built(
     except Exception as error:
         raise _refusal(
             f"The network {name}, called with {called} for ({words}), failed with "
-            f"{described(error)}."
+            f"{described(error)}: give a class or function that takes these {len(called)} numbers."
         ) from error
     if not isinstance(module, nn.Module):
         raise _refusal(f"The network {name} gave a {type(module).__name__}, not a torch.nn.Module.")

@@ -1,7 +1,7 @@
 """Estimate disk, memory and time of a command by running a few of its steps.
 
 The steps are those of the command itself, on part of the data; what takes long but once (kernels
-chosen, compiled and captured, files read) is told apart from what each step takes.
+chosen, compiled and captured, files read) is counted separately from what each step takes.
 """
 
 import tempfile

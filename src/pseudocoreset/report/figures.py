@@ -15,7 +15,16 @@ from matplotlib.ticker import FormatStrFormatter, MaxNLocator, NullFormatter
 
 from pseudocoreset.engine.text import printable
 from pseudocoreset.report.run_report import RunReport, count, finite, listed, mapping
-from pseudocoreset.report.style import BAD, INK, LINES, add_legend, dress, new_figure, stack
+from pseudocoreset.report.style import (
+    BAD,
+    INK,
+    LINES,
+    add_legend,
+    dress,
+    new_figure,
+    shorten_ticks,
+    stack,
+)
 from pseudocoreset.run_folder import missed_gamma
 
 WIDTH = 4.4
@@ -169,6 +178,7 @@ def predicted_and_true(run: RunReport) -> Figure | None:
     axes.plot(ends, ends, color=INK, linewidth=1, linestyle="--")
     look: dict[str, Any] = {"fmt": "o", "markersize": 2.5, "elinewidth": 0.5, "alpha": 0.7}
     axes.errorbar(target, mean, std, color=LINES[0], **look)
+    shorten_ticks(axes)
     return figure
 
 
@@ -198,6 +208,7 @@ def prediction_traces(run: RunReport) -> Figure | None:
             draws = numpy.arange(1, len(chain) + 1)
             axes.plot(draws, chain, color=colour, linewidth=1.0, alpha=0.85)
         _whole_ticks(axes)
+        shorten_ticks(axes)
     return figure
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pseudocoreset.engine.text import printable
+from pseudocoreset.engine.text import printable, significant
 from pseudocoreset.report.run_report import (
     RunReport,
     count,
     finite,
     kinetic_temperature,
     mapping,
-    significant,
 )
 
 SAMPLER_NAMES = {

@@ -280,19 +280,3 @@ def missed_note(run: RunReport) -> str:
             "raise --gamma or --max-map-steps."
         )
     return f"{what}. So few have no noticeable effect."
-
-
-def significant(value: float) -> str:
-    """A number with two or three significant digits, without an exponent where it can be read.
-
-    Args:
-        value: a finite number
-    """
-    if not isfinite(value):
-        return "–"
-    if value == 0 or 1e-2 <= abs(value) < 1e4:
-        digits = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-        return digits.replace("-", "−")
-    mantissa, exponent = f"{value:.1e}".split("e")
-    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{mantissa.replace('-', '−')} × 10{raised}"

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pseudocoreset.engine.text import significant
 from pseudocoreset.evaluation.metrics import METRICS, Metric
-from pseudocoreset.report.run_report import RunReport, finite, significant
+from pseudocoreset.report.run_report import RunReport, finite
 
 UNKNOWN = "–"
 SHARES = ("accuracy", "balanced_accuracy", "largest_class", "disagreement", "coverage")
@@ -18,6 +19,8 @@ CONSTANTS = {
     "mean_rmse": ("rmse", "Always the mean target"),
 }
 """Scores of constant predictions, and their names."""
+LARGE = 10_000
+"""Scores from here on are shown without decimals."""
 MOST_COLUMNS = 5
 """The number of scores that fit into 80 columns. The table of a run has all."""
 
@@ -39,7 +42,7 @@ class Column:
         """The number as it is printed."""
         if self.share:
             value *= 100
-        if abs(value) >= 10_000 or 0 < abs(value) < 0.0005:
+        if abs(value) >= LARGE or 0 < abs(value) < 0.0005:
             return significant(value)
         return f"{value:.{1 if self.share else 3}f}"
 
@@ -145,7 +148,8 @@ def _cell(run: RunReport, column: Column, runs: Sequence[RunReport]) -> Cell:
     mean, std = run.score(column.key), run.score(f"{column.key}_std")
     if mean is None:
         return Cell(UNKNOWN, "", best=False)
-    spread = "" if std is None or run.seeds < 2 else column.show(std)
+    show = significant if abs(mean) >= LARGE else column.show  # 20,762 ± 34
+    spread = "" if std is None or run.seeds < 2 else show(std)
     return Cell(column.show(mean), spread, best=_is_best(run, column, runs))
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy
 
-from pseudocoreset.engine.text import printable
-from pseudocoreset.report.run_report import RunReport, count, finite, listed, mapping, significant
+from pseudocoreset.engine.text import printable, significant
+from pseudocoreset.report.run_report import RunReport, count, finite, listed, mapping
 
 MOST = 12
 LONGEST_NAME = 40
@@ -74,7 +74,7 @@ def _example(run: RunReport, row: dict[str, Any]) -> Example | None:
         if not target or not len(target) == len(mean) == len(std):
             return None
         said = [f"{significant(m)} ± {significant(s)}" for m, s in zip(mean, std, strict=True)]
-        return Example(index, uri, ", ".join(map(significant, target)), [(", ".join(said), "")])
+        return Example(index, uri, "; ".join(map(significant, target)), [("; ".join(said), "")])
     names = run.coreset.class_names
     truth = _name(names, row.get("truth"))
     top = [

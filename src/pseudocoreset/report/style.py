@@ -9,6 +9,7 @@ import warnings
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 from PIL import Image
 
 from pseudocoreset.coreset.pictures import GROUND as GROUND
@@ -18,6 +19,9 @@ DOTS_PER_INCH = 200
 FAINT = "#dfe3ea"
 BAD = "#c4302b"
 LINES = ("#2463c9", "#d2621a", "#1b8a5a", "#8a4fbf", "#b0357a", "#6d6a1e")
+
+SHORTENED_FROM = 10_000
+"""Ticks of an axis that reaches this number are shortened."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -64,6 +68,13 @@ def dress(axes: Axes, x: str = "", y: str = "") -> None:
     axes.yaxis.set_label_coords(-0.12, 0.5)
     axes.set_xlabel(x, color=INK, fontsize=9)
     axes.set_ylabel(y, color=INK, fontsize=9)
+
+
+def shorten_ticks(axes: Axes) -> None:
+    """Large numbers as 120k or 1.2M, which leave room for the labels."""
+    for axis in (axes.xaxis, axes.yaxis):
+        if max(map(abs, axis.get_view_interval())) >= SHORTENED_FROM:
+            axis.set_major_formatter(EngFormatter(sep=""))
 
 
 def add_legend(axes: Axes, ncols: int = 2) -> None:

@@ -5,9 +5,8 @@ from os.path import relpath
 from pathlib import Path
 
 from pseudocoreset.coreset import Pseudocoreset
-from pseudocoreset.engine.text import printable
+from pseudocoreset.engine.text import printable, significant
 from pseudocoreset.report.protocol_words import protocol_sentence
-from pseudocoreset.report.run_report import significant
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.stored import beyond_scopes
 from pseudocoreset.reproduce.cells import COST, DATA_TITLES, FULL, SIZES, TABLE2, TABLES, Scope
