@@ -38,6 +38,7 @@ from search_page import search_section
 from shifts_page import ood_table
 from speed_page import filled, tables
 from tune_page import tune_tables
+from uncertainty_figures import kept_table
 
 ROOT = Path(__file__).parent.parent
 COMMAND = "`python tools/render.py`"
@@ -73,6 +74,7 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks["covariance"] = covariance_table(results).markdown()
     blocks["fidelity"] = fidelity_page(results)
     blocks["ood"] = ood_table(results)
+    blocks["kept"] = kept_table(results)
     blocks["regression"] = regression_table(results).markdown()
     blocks |= {**scaling_tables(results), **tune_tables(results), **example_blocks(root)}
     beyond = root / "docs" / "beyond.md"
@@ -81,7 +83,16 @@ def rendered(root: Path) -> dict[Path, str]:
     gallery = root / "docs" / "gallery.md"
     texts[gallery] = gallery_page(results, gallery)
     texts[root / "docs" / "notebook.md"], _ = notebook_parts(root)
-    names = ("speed", "methods", "fidelity", "shifts", "scaling-out", "tune", *EXAMPLE_PAGES)
+    names = (
+        "speed",
+        "methods",
+        "fidelity",
+        "shifts",
+        "uncertainty",
+        "scaling-out",
+        "tune",
+        *EXAMPLE_PAGES,
+    )
     filled_pages = [root / "docs" / f"{name}.md" for name in names]
     for path in (*filled_pages, root / "README.md"):
         texts[path] = filled(path.read_text(encoding="utf-8"), blocks)

@@ -6,9 +6,12 @@ import pytest
 
 from goals import goals_table
 from made_cells import made
+from pseudocoreset import SGHMC, distill, evaluate, load_data
+from pseudocoreset.report.style import BAD
 from pseudocoreset.reproduce.cells import Cell, Scope
 from pseudocoreset.reproduce.tables import compared
 from render import readme_table, rendered
+from uncertainty_figures import figures
 
 ROOT = Path(__file__).parent.parent.parent
 CIFAR10 = Scope("cifar10")
@@ -86,3 +89,17 @@ def test_order_at_one_image_a_class_is_no_goal():
     updates = "BPC-rKL and BPC-fKL with 1,000 of 5,000 updates"
     row = line_of(table, f"order of the methods, 1 per class, recipe `tuned`, {updates}", order)
     assert row.endswith("| 40.0, 39.0, 38.0, 37.0 | not so | 37.0, 36.0, 35.0, 34.0 | not so |")
+
+
+def test_uncertainty_figures_name_the_true_class_of_each_image():
+    data = load_data("digits")
+    coreset = distill(data, (), "random", ipc=1, net="convnet:width=8", progress=False)
+    found = evaluate(coreset, data, SGHMC(epochs=20, every=10), seeds=1, progress=False)
+    drawn = figures(found.as_json(), data)
+    assert list(drawn) == ["reliability", "kept", "uncertain", "wrong"]
+    texts = [axis.texts for axis in drawn["wrong"].axes]
+    assert len(texts) == 12
+    for (truth, said), example in zip(texts, found.examples["wrong"], strict=True):
+        assert truth.get_text() == f"is {data.class_names[example['truth']]}"
+        assert truth.get_color() == BAD
+        assert said.get_text().startswith(f"{data.class_names[example['predicted'][0]]} ")
