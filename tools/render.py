@@ -25,7 +25,7 @@ from pseudocoreset.reproduce.cells import SIZES, Scope
 from pseudocoreset.reproduce.covariance.measure import covariance_table
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_page, parts_table
 from pseudocoreset.reproduce.fidelity.pictures import draw_fidelity
-from pseudocoreset.reproduce.fidelity.show import fidelity_page
+from pseudocoreset.reproduce.fidelity.show import fidelity_page, ranks_table
 from pseudocoreset.reproduce.page import latex_tables, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
 from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
@@ -73,6 +73,7 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks["exact-parts"] = parts_table(results).markdown()
     blocks["covariance"] = covariance_table(results).markdown()
     blocks["fidelity"] = fidelity_page(results)
+    blocks["fidelity-ranks"] = ranks_table(results, Scope(paper.DATA), "bayes", 50).markdown()
     blocks["ood"] = ood_table(results)
     blocks["kept"] = kept_table(results)
     blocks["regression"] = regression_table(results).markdown()

@@ -73,6 +73,30 @@ def fidelity_table(out: Path, scope: Scope, protocol: str = TUNED) -> TextTable:
     return TextTable(HEADER, [*groups, [_row(cell, found) for cell in found if cell not in made]])
 
 
+def ranks_table(out: Path, scope: Scope, protocol: str, ipc: int) -> TextTable:
+    """Methods with plain pixels at one size, the most accurate first.
+
+    Args:
+        out: folder of the results
+        scope: what they were measured on
+        protocol: how posteriors were sampled
+        ipc: images per class
+    """
+    found = _of_protocol(fidelity_found(out, scope), protocol)
+    cells = [c for c in found if c.ipc == ipc and c.method not in ("random", "best")]
+    cells.sort(key=lambda cell: -found[cell]["own"]["accuracy"])
+    rows = []
+    for cell in cells:
+        own, apart = found[cell]["own"], found[cell]["distances"]
+        real = same_accuracy(own["accuracy"], found)
+        assert real is not None
+        agreement = f"{_share(apart['agreement'])} ({_share(real['agreement'])})"
+        distances = f"{apart['total_variation']:.3f}", f"{apart['variance_ratio']:.1f}"
+        rows.append((TITLES[cell.method], _share(own["accuracy"]), agreement, *distances))
+    names = ("accuracy", "agreement", "total variation", "variance ratio")
+    return TextTable(("posterior of", *names), [rows])
+
+
 def _of_protocol(found: Found, protocol: str) -> Found:
     return {cell: each for cell, each in found.items() if cell.protocol == protocol}
 
