@@ -85,7 +85,7 @@ def ranks_table(out: Path, scope: Scope, protocol: str, ipc: int) -> TextTable:
     found = _of_protocol(fidelity_found(out, scope), protocol)
     cells = [c for c in found if c.ipc == ipc and c.method not in ("random", "best")]
     cells.sort(key=lambda cell: -found[cell]["own"]["accuracy"])
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for cell in cells:
         own, apart = found[cell]["own"], found[cell]["distances"]
         real = same_accuracy(own["accuracy"], found)
