@@ -92,6 +92,10 @@ SMALL = {
     "longest": 9,
     "inner_step": 0.1,
     "lr_pool": 0.01,
+    "chains": 2,
+    "chain_steps": 3,
+    "warm_up": 4,
+    "lr_chains": 0.1,
 }
 """Few and large steps, so that variances are not lost in rounding."""
 

@@ -279,6 +279,13 @@ OTHER = {
     "kl_weight": 9.0,
     "pool_steps": 1,
     "lr_pool": 0.1,
+    "chains": 3,
+    "chain_steps": 2,
+    "warm_up": 6,
+    "lr_chains": 0.2,
+    "friction": 0.3,
+    "prior": 9.0,
+    "temperature": 0.5,
 }
 """Another value of each option of a method, which a gradient is to follow."""
 MEMORY_ALONE = {"group"}

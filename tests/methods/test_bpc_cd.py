@@ -18,7 +18,7 @@ from small_world import (
     same,
 )
 
-CHAINS = {"chains": 2, "chain_steps": 3, "warm_up": 4, "lr_chains": 0.1, "real_batch": 25}
+CHAINS = {"real_batch": 25}
 CASES = {
     "as usual": {},
     "one pair": {"chains": 1},

@@ -178,7 +178,7 @@ class _Inner:
         if self._batch is not None:
             moved = random_order(self._size, self.rng)[: self._batch]
         where = {f"{name}_{side}": chains[f"{name}_{side}"] for side in SIDES for name in KEPT[:2]}
-        place = torch.zeros(1, dtype=torch.long, device=device)
+        place = torch.arange(1, device=device)
         self._samples.load({**inputs, **where, "moved": moved, "place": place})
         self._samples.run(self._number)
         return self._samples.state
