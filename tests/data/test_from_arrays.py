@@ -128,6 +128,7 @@ BAD = {  # what is to blame, what the sentence names, the arguments
     "one axis": ("X", "40", (NUMBERS[:, 0], LABELS)),
     "float images": ("X", "(X * 255)", (IMAGES / 255, LABELS)),
     "one-hot targets": ("y", "y.argmax(1)", (NUMBERS, np.eye(3)[LABELS])),
+    "whole one-hot targets": ("y", "y.argmax(1)", (NUMBERS, np.eye(3, dtype=int)[LABELS])),
     "not square": ("X", "40×8×7×3", (IMAGES[:, :, :-1], LABELS)),
     "texts": ("X", "", (NUMBERS.astype(str), LABELS)),
     "ragged": ("X", "", ([[1, 2], [3]], [0, 1])),

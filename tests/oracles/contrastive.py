@@ -71,24 +71,22 @@ class SlowContrastive:
         self._beside = [rng.side() for _ in range(2 * method.chains)]
         n = len(context.real.split)
         real = context.real({}, torch.arange(n))
-        size = len(coreset.inputs)
-        whole = context.batch >= size
-        self._sides = {
-            "x": (real, min(method.real_batch, n)),
-            "u": (tuple(coreset), None if whole else context.batch),
+        whole = context.batch >= len(coreset.inputs)
+        self._real = real
+        self._batches = {
+            "x": min(method.real_batch, n),
+            "u": None if whole else context.batch,
         }
         none: list[tuple[nn.Module | None, Tensor | None]] = [(None, None)] * method.chains
         self._chains = {"x": list(none), "u": list(none)}
 
-    def walk(self, steps: int) -> None:
-        """All chains take some steps."""
+    def walk(self, coreset: Points, steps: int) -> None:
+        """All chains take some steps, those of the coreset on the points that it has now."""
         streams = iter(self._beside)
-        for side, (points, batch) in self._sides.items():
+        for side, points in {"x": self._real, "u": tuple(coreset)}.items():
+            common = self._method, self._context, points, self._batches[side], steps
             self._chains[side] = [
-                slow_chain(
-                    self._method, self._context, points, batch, steps, next(streams).device, *at
-                )
-                for at in self._chains[side]
+                slow_chain(*common, next(streams).device, *at) for at in self._chains[side]
             ]
 
     def gradients(self, coreset: Points) -> tuple[dict[str, Tensor], dict[str, float]]:

@@ -16,12 +16,14 @@ from pseudocoreset.posterior.weight import full_weight
 from pseudocoreset.reproduce import measure_cell
 from pseudocoreset.reproduce.cells import Cell, Scope
 from pseudocoreset.reproduce.fidelity import pictures, predictions
-from pseudocoreset.reproduce.fidelity.measure import read_fidelity
+from pseudocoreset.reproduce.fidelity.measure import fidelity_found, read_fidelity
 from pseudocoreset.reproduce.fidelity.predictions import Kept, sampler_for
 from pseudocoreset.reproduce.fidelity.show import (
     HEADER,
     fidelity_page,
     fidelity_text,
+    of_protocol,
+    ranks_table,
     same_accuracy,
 )
 from pseudocoreset.reproduce.shipped import shipped_path
@@ -226,12 +228,20 @@ def test_figure_shows_what_a_coreset_has_beyond_real_images(results, monkeypatch
     }
     assert all(more == pytest.approx(0, abs=1e-9) for _, _, more, _ in points["random"])
     content = cell_of(results, "fbpc", 10)
-    found = pictures.fidelity_found(results, SCOPE)
-    real = same_accuracy(
-        content["own"]["accuracy"], {c: f for c, f in found.items() if c.protocol == "tuned"}
-    )
+    found = fidelity_found(results, SCOPE)
+    real = same_accuracy(content["own"]["accuracy"], of_protocol(found, "tuned"))
     (_, accuracy, more, ratio) = points["fbpc"][0]
     assert (accuracy, ratio) == (content["own"]["accuracy"], content["distances"]["variance_ratio"])
     assert more == pytest.approx(content["distances"]["agreement"] - real["agreement"])
     assert len(list(pictures.draw_fidelity(results))) == 1
     assert list(pictures.draw_fidelity(results)) == []
+
+
+def test_methods_are_ranked_by_accuracy(results):
+    lines = ranks_table(results, SCOPE, "tuned", 10).markdown().splitlines()
+    content = cell_of(results, "fbpc", 10)
+    own, apart = content["own"], content["distances"]
+    real = same_accuracy(own["accuracy"], of_protocol(fidelity_found(results, SCOPE), "tuned"))
+    agreement = f"{apart['agreement']:.1%} ({real['agreement']:.1%})"
+    distances = f"{apart['total_variation']:.3f} | {apart['variance_ratio']:.1f}"
+    assert lines[2:] == [f"| FBPC | {own['accuracy']:.1%} | {agreement} | {distances} |"]

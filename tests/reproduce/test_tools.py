@@ -97,9 +97,10 @@ def test_uncertainty_figures_name_the_true_class_of_each_image():
     found = evaluate(coreset, data, SGHMC(epochs=20, every=10), seeds=1, progress=False)
     drawn = figures(found.as_json(), data)
     assert list(drawn) == ["reliability", "kept", "uncertain", "wrong"]
-    texts = [axis.texts for axis in drawn["wrong"].axes]
-    assert len(texts) == 12
-    for (truth, said), example in zip(texts, found.examples["wrong"], strict=True):
+    assert len(drawn["wrong"].axes) == 12
+    for axis, example in zip(drawn["wrong"].axes, found.examples["wrong"], strict=True):
+        (truth, said), (image,) = axis.texts, axis.images
+        assert (image.get_array() == data.test.inputs[example["index"]][0].numpy()).all()
         assert truth.get_text() == f"is {data.class_names[example['truth']]}"
         assert truth.get_color() == BAD
         assert said.get_text().startswith(f"{data.class_names[example['predicted'][0]]} ")

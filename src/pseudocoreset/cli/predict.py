@@ -3,7 +3,7 @@
 import csv
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -18,11 +18,17 @@ from pseudocoreset.cli.shared import (
     one_net,
     prints_figures,
 )
-from pseudocoreset.engine.files import json_text, refuse_unwritable_file, whole_file
+from pseudocoreset.coreset import KIND
+from pseudocoreset.engine.files import (
+    json_text,
+    open_tensors,
+    refuse_unwritable_file,
+    whole_file,
+)
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.text import printable, significant
 from pseudocoreset.errors import UserError
-from pseudocoreset.gallery import SPEC
+from pseudocoreset.gallery import coreset_path
 from pseudocoreset.likelihoods import Prediction
 from pseudocoreset.posterior import Posterior
 
@@ -49,11 +55,7 @@ def run(arguments: Arguments) -> None:
     for path in (json, own.csv):
         refuse_unwritable_file(path, arguments.text("posterior"), *paths)
     given = arguments.text("posterior")
-    if given.startswith(SPEC) or Path(given, "config.yaml").exists():
-        raise UserError(
-            f"{given} is a coreset: sample its posterior first, "
-            f"`pseudocoreset sample {quote(given)} --out posterior.safetensors`."
-        )
+    _refuse_coreset(given)
     posterior = Posterior.load(given, net=one_net(arguments), trust_code=common.trust_code)
     if "stats=batch" in posterior.net:
         warnings.warn(
@@ -118,6 +120,17 @@ def _json_writer(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
 
         yield write
         file.write("\n]\n")
+
+
+def _refuse_coreset(given: str) -> None:
+    path, kind = coreset_path(given), None
+    with suppress(UserError), open_tensors(path) as (_, metadata):
+        kind = metadata.get("kind")
+    if kind == KIND or Path(given, "config.yaml").exists():
+        raise UserError(
+            f"{printable(given)} is a coreset: sample its posterior first, "
+            f"`pseudocoreset sample {quote(printable(given))} --out posterior.safetensors`."
+        )
 
 
 @contextmanager

@@ -50,13 +50,13 @@ def from_arrays(
         missing, given = ("y_test", "X_test") if y_test is None else ("X_test", "y_test")
         raise UserError(f"`{given}` is given without `{missing}`: give both or none.", missing)
     inputs = _inputs(X, "X")
-    values = _values(y, "y", len(inputs))
-    if task is None and _is_one_hot(values):
+    if task is None and _is_one_hot(_array(y, "y")):
         raise UserError(
-            "`y` has a row of zeros and a single one for each point: give classes, y.argmax(1), or "
-            "`task`.",
+            "`y` has a row of zeros and a single one for each point: give classes, y.argmax(1); "
+            "or `task` regression if these are numbers to predict.",
             "y",
         )
+    values = _values(y, "y", len(inputs))
     chosen = task or ("regression" if values.dtype.kind == "f" else "classification")
     names: list[str] = []
     if chosen == "classification":
@@ -178,7 +178,7 @@ def _values(values: Any, parameter: str, number: int) -> Array:
 
 
 def _is_one_hot(values: Array) -> bool:
-    several = values.ndim == 2 and values.shape[1] > 1
+    several = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf"
     return several and bool(((values == 0) | (values == 1)).all() and (values.sum(1) == 1).all())
 
 
@@ -237,7 +237,9 @@ def _choose_test(
             labels,
             class_names,
             what,
-            ", give `X_test` and `y_test`, or give `task` regression if `y` is a quantity",
+            ", or give `X_test` and `y_test`"
+            if values.dtype.kind == "U"
+            else ", give `X_test` and `y_test`, or give `task` regression if `y` is a quantity",
         )
 
 

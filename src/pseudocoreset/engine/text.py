@@ -50,12 +50,12 @@ def significant(value: float, digits: int = 3) -> str:
 
     Args:
         value: a finite number
-        digits: how many, at least; below ten million all digits before the point are shown
+        digits: how many; below ten million, all digits before the point are shown
     """
     if not isfinite(value):
         return "–"
     if value == 0 or 10 ** (1 - digits) <= abs(value) < 1e7:
-        large = abs(value) >= 10**digits
+        large = round(abs(value)) >= 10**digits
         shown = f"{value:,.0f}" if large else f"{value:.{digits}g}"
         return shown.replace("-", "−")
     mantissa, exponent = f"{value:.{digits - 2}e}".split("e")

@@ -1,7 +1,7 @@
 """BPC-CD: the forward KL by samples of both posteriors, from chains that follow the coreset."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 
@@ -55,6 +55,10 @@ class BPCContrastive(Method):
     temperature: float = option(1.0, "temperature of both posteriors", at_least=0)
     real_batch: int = option(256, "real points per step", at_least=1)
 
+    def without_warm_up(self) -> tuple[Self, float]:
+        """The same without the chains' first steps, and how many updates these take."""
+        return replace(self, warm_up=0), self.warm_up / self.chain_steps
+
     def prepare(self, context: Context) -> Divergence:
         """The gradient for one network."""
         return _ContrastiveDivergence(self, context)
@@ -69,23 +73,23 @@ class _ContrastiveDivergence:
         self._inner: _Inner | None = None
 
     def start(self) -> State:
-        """Room for the chains, which begin with the first update (`age` 0)."""
+        """Room for the chains, which begin with the first update."""
         weights = self._context.net.init(torch.Generator(self._context.device).manual_seed(0))
         one = {**weights._asdict(), "velocity": weights.params}
         room = {k: v.new_zeros((self._method.chains, *v.shape)) for k, v in one.items()}
         chains = {f"{name}_{side}": v for side in SIDES for name, v in room.items()}
-        return {**chains, "age": weights.params.new_zeros(())}
+        return {**chains, "begun": weights.params.new_zeros(())}
 
     def gradient(self, coreset: Points, state: State, rng: Rng) -> Estimate:
         """Let all chains take some steps, and compare the losses at u where they are."""
         if self._inner is None or self._inner.rng is not rng:
             self._inner = _Inner(self._method, self._context, len(coreset.inputs), rng)
-        new = float(state["age"]) == 0
-        steps = self._method.chain_steps + (self._method.warm_up if new else 0)
-        chains = self._inner.walked(coreset, None if new else state, steps)
+        begun = float(state["begun"]) == 1
+        steps = self._method.chain_steps + (0 if begun else self._method.warm_up)
+        chains = self._inner.walked(coreset, state if begun else None, steps)
         found = self._inner.estimate(coreset, chains)
         info = {"loss_x": float(found["loss_x"]), "loss_u": float(found["loss_u"])}
-        return Estimate(gathered(found), {**chains, "age": state["age"] + 1}, info)
+        return Estimate(gathered(found), {**chains, "begun": torch.ones_like(state["begun"])}, info)
 
 
 class _Chain:
@@ -96,7 +100,7 @@ class _Chain:
         likelihood = context.likelihood
         self._net = context.net
         self._rng = rng.side()
-        self._stream = SideStream(context.device)
+        self._stream = SideStream(context.device, apart=not context.net.draws)
         self._source: Source = context.real if side == "x" else coreset_points
         self._size = number if side == "x" else size
         batch = min(method.real_batch, number) if side == "x" else context.batch_of(size)

@@ -199,6 +199,8 @@ def plan_distill(
     """
     place, options = choose_device(device), job.options
     stored = _stored_bytes(job, data)
+    method, before = job.method.without_warm_up()
+    job = replace(job, method=method)
     watch = Stopwatch(place, LEAST_UPDATES, BUDGET_S)
     notes = []
     peak = PeakMemory(place)
@@ -230,7 +232,7 @@ def plan_distill(
         {net.spec: net.num_params for net in networks},
         disk_bytes=stored + kept,
         peak_bytes=peak.whole(),
-        once_s=max(0.0, whole - len(durations) * step_s),
+        once_s=max(0.0, whole - len(durations) * step_s) + before * step_s,
         step="updates",
         steps=options.steps,
         step_s=step_s,

@@ -148,7 +148,7 @@ def _cell(run: RunReport, column: Column, runs: Sequence[RunReport]) -> Cell:
     mean, std = run.score(column.key), run.score(f"{column.key}_std")
     if mean is None:
         return Cell(UNKNOWN, "", best=False)
-    show = significant if abs(mean) >= LARGE else column.show  # 20,762 ± 34
+    show = significant if abs(mean) >= LARGE else column.show  # 20,762 ± 33.7
     spread = "" if std is None or run.seeds < 2 else show(std)
     return Cell(column.show(mean), spread, best=_is_best(run, column, runs))
 

@@ -6,7 +6,12 @@ from pathlib import Path
 
 from pseudocoreset.reproduce.cells import FIDELITY_METHODS, FULL, Scope
 from pseudocoreset.reproduce.fidelity.measure import fidelity_found
-from pseudocoreset.reproduce.fidelity.show import TITLES, fidelity_scopes, same_accuracy
+from pseudocoreset.reproduce.fidelity.show import (
+    TITLES,
+    fidelity_scopes,
+    of_protocol,
+    same_accuracy,
+)
 from pseudocoreset.reproduce.pictures import POINTS, shown_by, store_picture
 
 PROTOCOL = "bayes"
@@ -24,8 +29,7 @@ def fidelity_points(out: Path, scope: Scope) -> dict[str, list[Point]]:
         out: folder of the results
         scope: what it was measured on
     """
-    cells = fidelity_found(out, scope)
-    cells = {cell: content for cell, content in cells.items() if cell.protocol == PROTOCOL}
+    cells = of_protocol(fidelity_found(out, scope), PROTOCOL)
     found: dict[str, list[Point]] = {}
     for cell, content in cells.items():
         apart, accuracy = content["distances"], content["own"]["accuracy"]

@@ -66,7 +66,7 @@ def fidelity_table(out: Path, scope: Scope, protocol: str = TUNED) -> TextTable:
         scope: what they were measured on
         protocol: how posteriors were sampled
     """
-    found = _of_protocol(fidelity_found(out, scope), protocol)
+    found = of_protocol(fidelity_found(out, scope), protocol)
     made = [cell for cell in found if cell.method not in ("random", FULL)]
     sizes = dict.fromkeys(cell.ipc for cell in made)
     groups = [[_row(c, found) for c in made if c.ipc == size] for size in sizes]
@@ -82,7 +82,7 @@ def ranks_table(out: Path, scope: Scope, protocol: str, ipc: int) -> TextTable:
         protocol: how posteriors were sampled
         ipc: images per class
     """
-    found = _of_protocol(fidelity_found(out, scope), protocol)
+    found = of_protocol(fidelity_found(out, scope), protocol)
     cells = [c for c in found if c.ipc == ipc and c.method not in ("random", "best")]
     cells.sort(key=lambda cell: -found[cell]["own"]["accuracy"])
     rows: list[tuple[str, ...]] = []
@@ -97,7 +97,13 @@ def ranks_table(out: Path, scope: Scope, protocol: str, ipc: int) -> TextTable:
     return TextTable(("posterior of", *names), [rows])
 
 
-def _of_protocol(found: Found, protocol: str) -> Found:
+def of_protocol(found: Found, protocol: str) -> Found:
+    """The cells of one protocol.
+
+    Args:
+        found: cells
+        protocol: how posteriors were sampled
+    """
     return {cell: each for cell, each in found.items() if cell.protocol == protocol}
 
 
@@ -172,7 +178,7 @@ def _tables(out: Path) -> Iterator[tuple[str, TextTable]]:
     """A heading and a table for each data set and protocol that has cells."""
     for scope in fidelity_scopes(out):
         for protocol, words in PROTOCOL_WORDS.items():
-            cells = _of_protocol(fidelity_found(out, scope), protocol)
+            cells = of_protocol(fidelity_found(out, scope), protocol)
             if cells:
                 one = next(iter(cells.values()))
                 mean, sampling = one["reference"], one["reference_sampling"]
