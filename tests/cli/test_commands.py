@@ -108,12 +108,18 @@ def test_predict_refuses_what_is_no_image(folder, tmp_path, capsys):
     (tmp_path / "not.png").write_text("hello")
     run("predict", folder / "posterior.safetensors", tmp_path / "not.png", code=2)
     run("predict", folder / "posterior.safetensors", tmp_path / "none.png", code=2)
-    run("predict", folder / "run" / "coreset.safetensors", tmp_path / "not.png", code=2)
     np.savez(tmp_path / "empty.npz", images=np.zeros((0, 1, 8, 8), np.uint8))
     run("predict", folder / "posterior.safetensors", tmp_path / "empty.npz", code=2)
     (tmp_path / "empty").mkdir()
     run("predict", folder / "posterior.safetensors", tmp_path / "empty", code=2)
-    assert len(capsys.readouterr().err.splitlines()) == 5
+    assert len(capsys.readouterr().err.splitlines()) == 4
+
+
+@pytest.mark.parametrize("what", ["run/coreset.safetensors", "run", "gallery:digits-1"])
+def test_predict_with_a_coreset_says_how_to_sample(what, folder, capsys):
+    given = what if what.startswith("gallery:") else folder / what
+    run("predict", given, "a.png", code=2)
+    assert f"`pseudocoreset sample {given} --out posterior" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
