@@ -104,7 +104,9 @@ def test_file_of_the_first_edition_is_read(tmp_path):
 @pytest.mark.parametrize("path", sorted(SHIPPED.values()), ids=lambda path: path.stem)
 def test_shipped_coreset_is_read(path):
     coreset = Pseudocoreset.load(path)
-    data, method, ipc = re.fullmatch(r"(.+?)-(best|fbpc.*)-ipc(\d+)", path.stem).groups()
+    data, method, ipc = re.fullmatch(
+        r"(.+?)-(best|fbpc.*|vbpc|bpc-.*)-ipc(\d+)", path.stem
+    ).groups()
     classes = {"cifar100": 100, "tiny-imagenet": 200}.get(data, 10)
     assert coreset.provenance.data == data
     assert coreset.ipc == int(ipc)
