@@ -41,7 +41,7 @@ def test_each_network_has_so_many_last_layers(coreset):
 
 
 def test_drawn_last_layers_have_the_moments_of_the_direct_posterior(data, coreset):
-    sampler = replace(SHORT, epochs=2, heads=5_000, head_prior=0.5, head_precision=2.0)
+    sampler = replace(SHORT, epochs=2, heads=2_500, head_prior=0.5, head_precision=2.0)
     inputs = data.scaling.apply(data.test.inputs[:4])
     for weight in (1.0, 5.0):
         posterior = sample(coreset, sampler, chains=1, weight=weight, **QUIET)
