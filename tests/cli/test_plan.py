@@ -236,6 +236,14 @@ def test_distill_plan_of_random_has_no_updates(tmp_path):
     assert found["steps"] == found["measured_steps"] == 0
 
 
+def test_distill_plan_counts_the_warm_up_once(tmp_path):
+    """It is not run, and takes as long as 100,000 updates of 2 steps."""
+    given = ["--method", "bpc-cd", "--ipc", 1, "--chains", 1, "--chain-steps", 2]
+    found = planned(tmp_path, "distill", *given, "--warm-up", 200_000, "--steps", 9)
+    assert found["measured_steps"] >= plan.LEAST_UPDATES
+    assert found["once_s"] == pytest.approx(100_000 * found["step_s"], rel=0.1)
+
+
 def test_evaluate_plan_needs_no_coreset(tmp_path):
     given = ["--ipc", 1, "--epochs", 100, "--every", 50]
     found = planned(tmp_path, "evaluate", *given, "--seeds", 3)
