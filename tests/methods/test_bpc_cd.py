@@ -23,8 +23,7 @@ CASES = {
     "as usual": {},
     "one pair": {"chains": 1},
     "cold": {"temperature": 0.0, "prior": 0.0},
-    "all real points": {"real_batch": 60},
-    "more than all": {"real_batch": 100},
+    "more real points than there are": {"real_batch": 100},
     "batches": {"batch": 4},
 }
 

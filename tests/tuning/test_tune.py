@@ -64,6 +64,7 @@ def stopping_after(number):
     return Stopping()
 
 
+@pytest.mark.slow
 def test_search_on_digits_is_no_worse_than_the_recipe_and_its_recipe_gives_its_score(
     tmp_path, capsys
 ):
