@@ -8,14 +8,18 @@ import torch
 
 from oracles.compare import comparison, mutual_information
 from pseudocoreset import Pseudocoreset, UserError, distill, load_data, sample
+from pseudocoreset.augment import Augmentation
 from pseudocoreset.cli import main
 from pseudocoreset.coreset import whole_data
+from pseudocoreset.engine.progress import SILENT
+from pseudocoreset.engine.random import Rng
 from pseudocoreset.evaluation.metrics import Predicted
+from pseudocoreset.experts.targets import expert_targets
 from pseudocoreset.posterior import named_sampler
 from pseudocoreset.posterior.weight import full_weight
 from pseudocoreset.reproduce import measure_cell
 from pseudocoreset.reproduce.cells import Cell, Scope
-from pseudocoreset.reproduce.fidelity import pictures, predictions
+from pseudocoreset.reproduce.fidelity import measure, pictures, predictions
 from pseudocoreset.reproduce.fidelity.measure import fidelity_found, read_fidelity
 from pseudocoreset.reproduce.fidelity.predictions import Kept, sampler_for
 from pseudocoreset.reproduce.fidelity.show import (
@@ -26,6 +30,7 @@ from pseudocoreset.reproduce.fidelity.show import (
     ranks_table,
     same_accuracy,
 )
+from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.shipped import shipped_path
 
 NET = "convnet:width=4,depth=1"
@@ -187,6 +192,25 @@ def test_damaged_cells_are_refused(results, tmp_path, change):
     path.write_text(json.dumps(content | change))
     with pytest.raises(UserError, match="can't be read as the measured cell full/all"):
         read_fidelity(path, cell)
+
+
+def test_other_labels_are_the_most_probable_class_or_the_experts(tmp_path):
+    data = load_data("digits")
+    random = distill(data, (), "random", ipc=2, net=NET, seed=5, device="cpu", progress=False)
+    soft = replace(random, targets=torch.rand(20, 10).softmax(1))
+    options = ReproduceOptions(num=2, epochs=3)
+    work = Work(data, SCOPE, tmp_path, options, 0, "cpu", SILENT)
+    found = {
+        name: measure._relabelled(soft, Cell("fidelity", name, 2, None), work)
+        for name in ("vbpc+hard", "fbpc+experts")
+    }
+    assert torch.equal(found["vbpc+hard"].targets, soft.targets.argmax(1))
+    store, _ = measure_cell.experts_for(Cell("fidelity", "fbpc", 2, None), work)
+    augmentation = Augmentation.parse("on", data.mirror)
+    rng = Rng(torch.device("cpu"), 0, "expert targets")
+    expected = expert_targets([store], random.inputs, augmentation, random.likelihood, rng)
+    assert torch.equal(found["fbpc+experts"].inputs, random.inputs)
+    assert torch.equal(found["fbpc+experts"].targets, expected)
 
 
 def test_halves_are_the_ends_of_each_chain():

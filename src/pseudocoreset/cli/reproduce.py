@@ -60,7 +60,7 @@ USES = {
     **dict.fromkeys(NAMES, _MADE | {"seeds", "recipe"}),
     **dict.fromkeys(("table1", TABLE2, PICTURES), _KEPT),
     BEYOND: _MADE | {"coresets", "chains"},
-    FIDELITY: _MEASURED | {"chains"},
+    FIDELITY: _MADE - {"steps"} | {"chains"},
     COST: _SCOPE,
     EXACT: {"trials", "seed", "workers", "ray"},
     REGRESSION: {"trials", "seed"},

@@ -77,6 +77,8 @@ COVARIANCE = "covariance"
 FIDELITY = "fidelity"
 FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "bpc-cd", "best")
 """The methods whose shipped coresets are compared with all images."""
+RELABELLED = {"fbpc+experts": ("fbpc", "experts"), "vbpc+hard": ("vbpc", "hard")}
+"""The same coresets with other labels, to see what labels do: the method, and the labels."""
 REAL_SIZES = (*SIZES, 150, 400, 1000, 2500)
 """Real images per class, for a control with the same accuracy."""
 TUNED = "tuned"
@@ -237,7 +239,8 @@ def beyond_cells(data: str) -> list[Cell]:
 
 def fidelity_cells() -> list[Cell]:
     """The posteriors that are compared with that of all images, which come last: the ceiling."""
-    made = [Cell(FIDELITY, name, ipc, None) for ipc in SIZES for name in FIDELITY_METHODS]
+    names = (*FIDELITY_METHODS, *RELABELLED)
+    made = [Cell(FIDELITY, name, ipc, None) for ipc in SIZES for name in names]
     real = [Cell(FIDELITY, "random", ipc, None) for ipc in REAL_SIZES]
     found = [*made, *real, Cell(FIDELITY, FULL, None, None)]
     return [replace(cell, protocol=each) for each in FIDELITY_PROTOCOLS for cell in found]

@@ -1,6 +1,7 @@
 """Measure cells: compare the posterior of a coreset, or of real images, with that of all images."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pseudocoreset.evaluation.compare import between_chains, distances
 from pseudocoreset.evaluation.metrics import scores
 from pseudocoreset.likelihoods import Categorical
 from pseudocoreset.reproduce import measure_cell
-from pseudocoreset.reproduce.cells import FULL, Cell, Scope, fidelity_cells
+from pseudocoreset.reproduce.cells import FULL, RELABELLED, Cell, Scope, fidelity_cells
 from pseudocoreset.reproduce.fidelity.predictions import Kept, kept_predictions
 from pseudocoreset.reproduce.measure_cell import Work
 from pseudocoreset.reproduce.shipped import shipped_path
@@ -93,8 +94,13 @@ def _lacking(cell: Cell, work: Work, out: Path) -> str:
     if cell.method == "random":
         most = min(work.data.train.class_counts(work.data.classes))
         return f"a class has {most} images" if cell.ipc > most else ""
-    shipped = shipped_path(out, work.scope, cell.method, cell.ipc)
+    shipped = shipped_path(out, work.scope, _made_by(cell), cell.ipc)
     return "" if shipped.exists() else f"there is no {shipped}"
+
+
+def _made_by(cell: Cell) -> str:
+    """The method of a cell's coreset, with whatever labels."""
+    return RELABELLED.get(cell.method, (cell.method, ""))[0]
 
 
 def _sampled(cell: Cell, work: Work, out: Path) -> Kept:
@@ -114,9 +120,32 @@ def _sampled(cell: Cell, work: Work, out: Path) -> Kept:
             progress=work.progress,
         )
     else:
-        coreset = Pseudocoreset.load(shipped_path(out, work.scope, cell.method, cell.ipc))
+        coreset = Pseudocoreset.load(shipped_path(out, work.scope, _made_by(cell), cell.ipc))
+    if cell.method in RELABELLED:
+        coreset = _relabelled(coreset, cell, work)
     name = f"{cell.method}-ipc{cell.ipc}"
     return kept_predictions(name, coreset, work.seed, work, cell.protocol)
+
+
+def _relabelled(coreset: Pseudocoreset, cell: Cell, work: Work) -> Pseudocoreset:
+    """The same points with the experts' labels, or with the most probable class."""
+    _, labels = RELABELLED[cell.method]
+    if labels == "hard":
+        return replace(coreset, targets=coreset.targets.argmax(1))
+    experts, _ = measure_cell.experts_for(cell, work)
+    return distill(
+        work.data,
+        experts,
+        "fbpc",
+        ipc=len(coreset) // len(coreset.class_names),
+        init=coreset,
+        labels=labels,
+        steps=0,
+        recipe="paper",
+        seed=work.seed,
+        device=work.device,
+        progress=work.progress,
+    )
 
 
 def _of_all(work: Work, number: int, protocol: str) -> Kept:

@@ -16,6 +16,8 @@ TITLES = {
     "bpc-fkl": "BPC-fKL",
     "bpc-cd": "BPC-CD",
     "vbpc": "VBPC",
+    "fbpc+experts": "FBPC, experts' labels",
+    "vbpc+hard": "VBPC, hard labels",
     FULL: "all training images, other chains",
 }
 MATCHED = ("agreement", "total_variation", "kl")
