@@ -86,7 +86,7 @@ def results(shortened, tmp_path_factory):
 
 
 def test_table2_has_its_cells_in_half_precision_from_the_epochs_used(tmp_path, capsys):
-    out, more = tmp_path / "results", ["--from-epoch", 1, "--half"]
+    out, more = tmp_path / "results", ["--from-epoch", 1, "--half", "--lr", 0.02]
     cells = "random/1,fbpc/1,fbpc-isotropic/*"
     run("table2", *SMALL, *more, "--cells", cells, "--out", out)
     assert "| 1 | FBPC-isotropic | best |" in capsys.readouterr().out
@@ -100,7 +100,9 @@ def test_table2_has_its_cells_in_half_precision_from_the_epochs_used(tmp_path, c
     assert best["coreset"]["config"]["form"] == "mosaic:2"
     assert (best["experts"]["half"], best["experts"]["first_epoch"]) == (True, 1)
     (store,) = (tmp_path / "reproduce-work" / "digits").glob("experts-*/")
+    assert store.name == "experts-2-epochs-lr-0.02-from-1-half-seed0"
     assert ExpertStore.open(store).identity.half
+    assert (ExpertStore.open(store).identity.lr, best["experts"]["lr"]) == (0.02, 0.02)
     page = (out / "results.md").read_text()
     row = line_of(page[page.index("### Table 2\n") :], "10", "FBPC-isotropic", "best")
     mean = 100 * sum(seed["accuracy"] for seed in best["seeds"]) / 2
@@ -111,12 +113,17 @@ def test_table2_has_its_cells_in_half_precision_from_the_epochs_used(tmp_path, c
     below = line_of(details, "10", "FBPC-isotropic", "best")
     for line, pooled in ((below, best["pooled"]), (again, best["by_paper"]["pooled"])):
         assert f"| {100 * pooled['accuracy']:.2f} / {pooled['nll']:.2f} |" in line
+    assert "× 2 epochs at learning rate 0.02, 1 of 3 updates" in below
     assert "1 of 3 updates, form mosaic:2, 2 seeds" in below
     assert "### Table 1" not in page[page.index("## Digits") :]  # nothing of it is measured
     latex = (out / "table2" / "digits.tex").read_text()
     assert "chains pooled" in latex
     run("table2", *SMALL, *more, "--cells", cells, "--out", out)
-    assert capsys.readouterr().out.count("measured before") == 5
+    again = capsys.readouterr().out
+    assert again.count("measured before") == 5
+    assert "learning rate of the experts" not in again
+    run("table2", *SMALL, *more[:-2], "--cells", "fbpc/1", "--out", out)
+    assert "learning rate of the experts 0.02, not 0.01" in capsys.readouterr().out
 
 
 def test_best_coreset_is_rounded_with_its_labels(tmp_path):

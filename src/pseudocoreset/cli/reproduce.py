@@ -54,7 +54,7 @@ from pseudocoreset.scale import Executor
 _ALWAYS = {"names", "list", "out", "quiet", "config", "print_config", "trust_code"}
 _SCOPE = {"data", "holdout", "image_size"}
 _MEASURED = _SCOPE | {"cells", "work", "seed", "device", "workers", "ray"}
-_MADE = _MEASURED | {"num", "epochs", "from_epoch", "half", "steps", "other_versions"}
+_MADE = _MEASURED | {"num", "epochs", "lr", "from_epoch", "half", "steps", "other_versions"}
 _KEPT = _MADE | {"seeds", "recipe", "keep_coresets"}
 USES = {
     **dict.fromkeys(NAMES, _MADE | {"seeds", "recipe"}),

@@ -31,7 +31,7 @@ from pseudocoreset.reproduce.cells import (
     Scope,
 )
 from pseudocoreset.reproduce.one_image import outputs_at_one_image
-from pseudocoreset.reproduce.settings import CellSettings
+from pseudocoreset.reproduce.settings import EXPERT_LR, CellSettings
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
@@ -61,6 +61,7 @@ class ReproduceOptions(Options):
 
     num: int = option(20, "number of experts", at_least=1)
     epochs: int = option(30, "epochs per expert", at_least=1)
+    lr: float = option(EXPERT_LR, "learning rate of the experts", above=0)
     from_epoch: int = option(0, "first epoch of the experts to store", at_least=0)
     half: bool = option(False, "store the experts in half precision")
     steps: int | None = option(
@@ -237,6 +238,7 @@ def experts_for(cell: Cell, work: Work, net: str = CONVNET) -> tuple[ExpertStore
             folder,
             num=work.options.num,
             epochs=work.options.epochs,
+            lr=work.options.lr,
             from_epoch=work.options.from_epoch,
             half=work.options.half,
             dsa="on" if cell.dsa else "off",
@@ -252,6 +254,7 @@ def experts_for(cell: Cell, work: Work, net: str = CONVNET) -> tuple[ExpertStore
 def _experts_name(cell: Cell, work: Work, net: str) -> str:
     options = work.options
     parts = ["experts", "" if net == CONVNET else net, f"{options.epochs}-epochs"]
+    parts += [f"lr-{options.lr:g}" if options.lr != EXPERT_LR else ""]
     parts += [f"from-{options.from_epoch}" if options.from_epoch else ""]
     parts += ["half" if options.half else "", "" if cell.dsa else "no-dsa", f"seed{work.seed}"]
     return "-".join(part for part in parts if part)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,6 +43,7 @@ from pseudocoreset.reproduce.measure_cell import (
 )
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.regression.measure import stored as regression_stored
+from pseudocoreset.reproduce.settings import EXPERT_LR
 from pseudocoreset.reproduce.shipped import ship
 from pseudocoreset.reproduce.stored import (
     Measured,
@@ -123,7 +125,7 @@ def _measured_before(cell: Cell, work: Work, out: Path) -> str:
 def _other_settings(measured: Measured, work: Work) -> list[str]:
     """What a cell was measured with, and is not what was asked for."""
     content, asked = measured.content, work.options
-    pairs = {
+    pairs: dict[str, tuple[Any, Any]] = {
         "seeds": (measured.seeds, asked.seeds),
         "first seed": (content["samplers"][0]["seed"], work.seed),
     }
@@ -133,6 +135,7 @@ def _other_settings(measured: Measured, work: Work) -> list[str]:
         pairs |= {
             "experts": (content["experts"]["num"], asked.num),
             "epochs": (content["experts"]["epochs"], asked.epochs),
+            "learning rate of the experts": (content["experts"].get("lr", EXPERT_LR), asked.lr),
             "updates": (updates, of_recipe if asked.steps is None else asked.steps),
             **others,
         }

@@ -4,10 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pseudocoreset.distillation import DistillOptions
+from pseudocoreset.experts import ExpertOptions
 from pseudocoreset.methods import FBPC, FBPCIsotropic, Method, method_class
 from pseudocoreset.methods.weight_space import WeightSpace
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.cells import Cell
+
+EXPERT_LR = ExpertOptions().lr
+"""The learning rate of experts unless another one is given."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pseudocoreset.reproduce.cells import (
 )
 from pseudocoreset.reproduce.compare import accuracy_difference, nll_difference, verdict
 from pseudocoreset.reproduce.paper import Figure
+from pseudocoreset.reproduce.settings import EXPERT_LR
 from pseudocoreset.reproduce.stored import Measured, other_than_recipe
 from pseudocoreset.reproduce.text_table import TextTable
 
@@ -234,8 +235,10 @@ def dsa_made_with(without: Found, scope: Scope) -> str:
 
 
 def experts_words(store: Mapping[str, Any]) -> str:
-    """How many experts, trained for how long."""
-    return f"{counted(store['num'], 'expert')} × {counted(store['epochs'], 'epoch')}"
+    """How many experts, trained for how long, and an unusual learning rate."""
+    words = f"{counted(store['num'], 'expert')} × {counted(store['epochs'], 'epoch')}"
+    lr = store.get("lr", EXPERT_LR)
+    return words if lr == EXPERT_LR else f"{words} at learning rate {lr:g}"
 
 
 def short_scores(measured: Measured) -> str:
