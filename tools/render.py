@@ -3,7 +3,8 @@
     python tools/render.py
 
 docs/results.md, docs/beyond.md, docs/gallery.md, docs/notebook.md, the tables of docs/methods.md,
-docs/tune.md, docs/speed.md, docs/fidelity.md, docs/shifts.md, docs/scaling-out.md and README.md,
+docs/tune.md, docs/speed.md, docs/fidelity.md, docs/shifts.md, docs/scaling-out.md,
+docs/quickstart.md and README.md,
 the code in the pages of examples, and the pictures and LaTeX tables in results/.
 """
 
@@ -19,9 +20,8 @@ from pseudocoreset.engine.files import whole_file, write_text
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.page import beyond_page
 from pseudocoreset.reproduce.beyond.pictures import draw_beyond
-from pseudocoreset.reproduce.beyond.published import PUBLISHED
 from pseudocoreset.reproduce.beyond.stored import beyond_scopes
-from pseudocoreset.reproduce.cells import SIZES, Scope
+from pseudocoreset.reproduce.cells import Scope
 from pseudocoreset.reproduce.covariance.measure import covariance_table
 from pseudocoreset.reproduce.exact.show import draw_exact, exact_page, parts_table
 from pseudocoreset.reproduce.fidelity.pictures import draw_fidelity
@@ -30,8 +30,7 @@ from pseudocoreset.reproduce.page import latex_tables, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
 from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
 from pseudocoreset.reproduce.stored import measured_cells
-from pseudocoreset.reproduce.summary import best_rows, method_rows
-from pseudocoreset.reproduce.text_table import TextTable
+from readme_page import readme_blocks
 from rest_goals import rest_goals_table
 from scaling_page import scaling_tables
 from search_page import search_section
@@ -68,7 +67,7 @@ def main() -> None:
 def rendered(root: Path) -> dict[Path, str]:
     """All texts that follow from the results of a repository, by their path."""
     results, page = root / "results", root / "docs" / "results.md"
-    blocks = {**tables(results), **method_tables(), "table1": readme_table(results)}
+    blocks = {**tables(results), **method_tables(), **readme_blocks(results)}
     blocks["exact"] = exact_page(results)
     blocks["exact-parts"] = parts_table(results).markdown()
     blocks["covariance"] = covariance_table(results).markdown()
@@ -85,6 +84,7 @@ def rendered(root: Path) -> dict[Path, str]:
     texts[gallery] = gallery_page(results, gallery)
     texts[root / "docs" / "notebook.md"], _ = notebook_parts(root)
     names = (
+        "quickstart",
         "speed",
         "methods",
         "fidelity",
@@ -110,27 +110,6 @@ def repository_page(results: Path, page: Path) -> str:
             goals[scope] = "\n".join(each.markdown() for each in found)
     summary = (results / "summary.md").read_text(encoding="utf-8")
     return results_page(results, page, writer=COMMAND, opening=summary, goals=goals)
-
-
-README_METHODS = ("random", "bpc-fkl", "fbpc")
-
-
-def readme_table(out: Path) -> str:
-    """Table 1 of CIFAR-10 in short."""
-    scope = Scope(paper.DATA)
-    rows = method_rows(measured_cells(out, scope, "table1"), scope, README_METHODS)
-    table = TextTable(("", *map(str, SIZES)), [[*rows, vbpc(), *best_rows(out, scope)]])
-    return (
-        "CIFAR-10, ConvNet: accuracy % / NLL by images per class (the paper's in brackets).\n\n"
-        f"{table.markdown()}"
-    )
-
-
-def vbpc() -> tuple[str, ...]:
-    """The published figures of VBPC."""
-    (row,) = (each for each in PUBLISHED if each.name.startswith("VBPC"))
-    figures = (row.at(ipc) for ipc in SIZES)
-    return (row.title, *(f"{accuracy:.1f} / {nll:.2f}" for accuracy, nll in figures))
 
 
 if __name__ == "__main__":

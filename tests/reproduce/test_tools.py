@@ -10,7 +10,8 @@ from pseudocoreset import SGHMC, distill, evaluate, load_data
 from pseudocoreset.report.style import BAD
 from pseudocoreset.reproduce.cells import Cell, Scope
 from pseudocoreset.reproduce.tables import compared
-from render import readme_table, rendered
+from readme_page import readme_table
+from render import rendered
 from uncertainty_figures import figures
 
 ROOT = Path(__file__).parent.parent.parent
