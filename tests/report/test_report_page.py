@@ -27,9 +27,9 @@ from PIL import Image
 
 from pseudocoreset.errors import UserError
 from pseudocoreset.forms import Mosaic
+from pseudocoreset.report import RunReport, read_run, write_report
 from pseudocoreset.report import downloads as downloads_module
 from pseudocoreset.report import page as page_module
-from pseudocoreset.report import read_run, write_report
 from pseudocoreset.report.points import tiles
 from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.report.scores import score_rows
@@ -103,6 +103,27 @@ def test_page_writes_its_figures_beside_it(tmp_path):
         with Image.open(path) as image:
             image.load()
             assert min(image.size) > 50
+
+
+def test_page_folds_baselines_below_the_other_runs(tmp_path):
+    everything = replace(make_run("All training data", coreset=None), config={})
+    page = page_of(tmp_path, everything, make_run())
+    heads = [
+        page.index(f'-name">{name}</h2>')
+        for name in ("FBPC, 2 images per class", "All training data")
+    ]
+    folded = page.index('<details class="whole">')
+    assert heads[0] < heads[1] < folded
+    assert '<details class="whole">' not in page_of(tmp_path, everything)
+
+
+def test_scores_of_all_points_are_of_the_kind_of_their_data(tmp_path):
+    signs = make_evaluation() | {"convergence": make_convergence(), "coreset": {"images": 343}}
+    run = RunReport("All", None, [], {}, signs, of_images=False, of_classes=False)
+    page = page_of(tmp_path, run)
+    assert "343 points" in page
+    assert "The predicted number along each chain" in page
+    assert "343 images" in page_of(tmp_path, replace(run, of_images=True))
 
 
 def test_page_shows_pooled_scores_and_what_classes_are_taken_for(tmp_path):

@@ -156,7 +156,17 @@ def _quickstart(
     names = [f"{method}-ipc{ipc}" for ipc in demo.sizes for method in ("random", "fbpc")]
     runs = [read_run(out / each) for each in names]
     upper = json.loads((out / FULL / "evaluation.json").read_text(encoding="utf-8"))
-    runs.append(RunReport("All training data", None, [], {}, upper))
+    runs.append(
+        RunReport(
+            "All training data",
+            None,
+            [],
+            {},
+            upper,
+            of_images=data.is_image,
+            of_classes=data.task == "classification",
+        )
+    )
     write_report(out / "report.html", f"Pseudocoresets of {name}", runs)
     return runs
 

@@ -156,7 +156,8 @@ def _shown_sentence(coreset: Pseudocoreset, groups: Sequence[ClassImages]) -> st
     each = {group.total for group in groups}
     if len(each) == 1:
         return f"{most} of the {each.pop()} images of each class ({total} in all)."
-    return f"Up to {most} images of each class ({total} in all)."
+    images = "1 image" if most == 1 else f"up to {most} images"
+    return f"{images[0].upper()}{images[1:]} of each class ({total:,} in all)."
 
 
 def zoom_for(size: int) -> int:

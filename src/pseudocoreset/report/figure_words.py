@@ -62,11 +62,11 @@ def chain_words(run: RunReport) -> Words:
     return "Sampling", f"Curves of the loss along the chains. {caption}", caption
 
 
-def prediction_words() -> Words:
+def prediction_words(run: RunReport) -> Words:
     """Of predictions along chains."""
+    what = "probability of the true class" if run.has_classes else "number"
     caption = (
-        "The predicted probability of the true class (or the predicted number) along each chain, "
-        "at two test points: the one with the median R̂ and the one with the largest. Chains that "
-        "sample the same posterior overlap."
+        f"The predicted {what} along each chain, at two test points: the one with the median R̂ "
+        "and the one with the largest. Chains that sample the same posterior overlap."
     )
     return "Do the chains agree?", f"Curves of the predictions along the chains. {caption}", caption

@@ -199,9 +199,8 @@ def prediction_traces(run: RunReport) -> Figure | None:
         return None
     figure = new_figure(WIDTH, HEIGHT)
     places = stack(figure, (1,) * len(shown), head=0.1)
-    classes = run.coreset is None or bool(run.coreset.class_names)
     for axes, (name, found) in zip(places, shown.items(), strict=True):
-        what = "probability" if classes else "prediction"
+        what = "probability" if run.has_classes else "prediction"
         dress(axes, x="draw" if axes is places[-1] else "", y=f"{what}, {name}")
         for number, chain in enumerate(found):
             colour = LINES[number % len(LINES)]
@@ -300,8 +299,7 @@ def _drawn(value: object) -> float | None:
 def _loss_label(run: RunReport, names: Sequence[str]) -> str:
     if names[0].split("/")[0] not in SIDES:
         return "value"
-    regression = run.coreset is not None and not run.coreset.class_names
-    return "negative log-likelihood" if regression else "cross-entropy"
+    return "cross-entropy" if run.has_classes else "negative log-likelihood"
 
 
 def _whole_ticks(axes: Axes) -> None:

@@ -102,6 +102,8 @@ class Section:
     downloads: list[Download] = field(default_factory=list)
     examples: list[ExampleGroup] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
+    of_chains: list[Picture] = field(default_factory=list)
+    folded: bool = False
     sampling: list[tuple[str, str, str]] = field(default_factory=list)
     sampling_note: str = ""
     sampling_warning: str = ""
@@ -124,6 +126,8 @@ def write_report(path: Path, title: str, runs: Sequence[RunReport]) -> None:
     """
     drawn: dict[str, bytes] = {}
     sections = [_section(number, run, drawn) for number, run in enumerate(runs, start=1)]
+    for section in sections:
+        section.folded = section.run.is_baseline and not all(run.is_baseline for run in runs)
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -145,7 +149,7 @@ def write_report(path: Path, title: str, runs: Sequence[RunReport]) -> None:
         any_best=any(cell.best for row in rows for cell in row.cells),
         any_scores=any(run.evaluation for run in runs),
         most_seeds=max((run.seeds for run in runs), default=0),
-        sections=sections,
+        sections=sorted(sections, key=lambda section: section.folded),
         protocols=wordings(runs),
         seeds=seed_words(runs),
         versions=_versions(runs),
@@ -228,11 +232,12 @@ def _add_pictures(section: Section, drawn: dict[str, bytes], slug: str) -> None:
         ("kept", figures.risk_and_coverage(run), kept_words()),
         ("predictions", figures.predicted_and_true(run), fitted_words()),
         ("sampler", figures.chain_traces(run), chain_words(run)),
-        ("chains", figures.prediction_traces(run), prediction_words()),
+        ("chains", figures.prediction_traces(run), prediction_words(run)),
     ):
         if figure is not None:
             content = drawn[f"{slug}-{kind}.png"] = png(figure)
-            section.pictures.append(_picture(content, *words))
+            place = section.of_chains if kind in ("sampler", "chains") else section.pictures
+            place.append(_picture(content, *words))
 
 
 def _picture(content: bytes, title: str, alt: str, caption: str) -> Picture:

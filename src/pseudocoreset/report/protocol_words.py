@@ -69,7 +69,7 @@ def _convergence_facts(run: RunReport) -> list[tuple[str, str, str]]:
         facts.append(("R̂", f"{middle:.2f}", meaning))
     size = finite(sizes.get("median"))
     if size is not None and chains and draws:
-        meaning = f"independent samples that {chains} chains of {draws} samples are worth (median)"
+        meaning = f"independent samples (median), from {chains * draws} samples of the chains"
         facts.append(("Effective samples", f"{size:.0f}", meaning))
     loss = mapping(run.convergence.get("loss"))
     hat, size = finite(loss.get("r_hat")), finite(loss.get("effective_size"))

@@ -45,6 +45,8 @@ class RunReport:
         start: the points before the first update, where they are known
         images: test images by index, as bytes, of those that the evaluation names
         data_options: how the command line named the data
+        of_images: whether the points are images, for scores without a coreset
+        of_classes: whether they have classes, for scores without a coreset
     """
 
     name: str
@@ -56,6 +58,8 @@ class RunReport:
     start: Pseudocoreset | None = None
     images: dict[int, UInt8[numpy.ndarray, "c h w"]] = field(default_factory=dict)
     data_options: dict[str, Any] = field(default_factory=dict)
+    of_images: bool = True
+    of_classes: bool = True
 
     @property
     def points(self) -> int | None:
@@ -67,7 +71,17 @@ class RunReport:
     @property
     def is_image(self) -> bool:
         """Whether the points are images, as far as is known."""
-        return self.coreset is None or self.coreset.is_image
+        return self.of_images if self.coreset is None else self.coreset.is_image
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the points have classes, as far as is known; those of a regression have none."""
+        return self.of_classes if self.coreset is None else bool(self.coreset.class_names)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is there to compare with: random points, or all of them."""
+        return self.coreset is None or self.config.get("method") == "random"
 
     @property
     def protocol(self) -> dict[str, Any]:
@@ -107,7 +121,16 @@ class RunReport:
         if not found or self.coreset is None:
             return None
         name = run_name("random", self.coreset.ipc, self.coreset)
-        return RunReport(name, None, [], {}, found, self.folder)
+        return RunReport(
+            name,
+            None,
+            [],
+            {},
+            found,
+            self.folder,
+            of_images=self.is_image,
+            of_classes=self.has_classes,
+        )
 
     def score(self, name: str) -> float | None:
         """A score, if it is known and finite.
