@@ -160,11 +160,10 @@ def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Fou
     """Table 1 and the table of augmentation, with their pictures and coresets."""
     of_table1, of_dsa = found["table1"], found["dsa"]
     title = f"Table 1: {TABLES['table1']}"
-    parts = [Section("table1", title, table1(of_table1, scope)).on_page()]
     chart = chart_path(out, scope)
-    if chart.exists():
-        words = "Accuracy by method and images per class, ours and the paper's"
-        parts.append(f"![{words}]({_place(chart, out, results)})\n")
+    words = "Accuracy by method and images per class, ours and the paper's"
+    picture = f"![{words}]({_place(chart, out, results)})" if chart.exists() else ""
+    parts = [Section("table1", title, table1(of_table1, scope), picture=picture).on_page()]
     sentences = order_sentences(of_table1, scope)
     if sentences:
         lines = "".join(f"- {sentence}\n" for sentence in sentences)

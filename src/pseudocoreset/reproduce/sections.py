@@ -70,6 +70,7 @@ class Section:
         words: the note
         file: the end of the name of its LaTeX file
         folded: whether the page shows it only when the reader clicks on its title
+        picture: what the page shows above the table
     """
 
     table: str
@@ -78,6 +79,7 @@ class Section:
     words: str = ""
     file: str = ""
     folded: bool = False
+    picture: str = ""
 
     def markdown(self) -> str:
         """All columns, for the terminal."""
@@ -87,6 +89,7 @@ class Section:
         """For the page: columns of details are folded away below the table."""
         name, _, what = self.title.partition(": ")
         heading = f"### {name}\n\n" + (f"{what[0].upper()}{what[1:]}.\n\n" if what else "")
+        heading += f"{self.picture}\n\n" if self.picture else ""
         if MADE_WITH not in self.rows.header:
             body = self._body(self.rows)
         elif self.folded:

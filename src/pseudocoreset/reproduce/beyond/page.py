@@ -77,6 +77,12 @@ pseudocoreset sample results/coresets/cifar10-best-ipc50.safetensors --chains 12
 """
 
 
+_CAPTION = """\
+*1, 10 and 50 stored images per class, from left to right. Grey marks are published methods, which
+the [table](#published-figures) names.*
+"""
+
+
 def render_beyond(out: Path, scope: Scope) -> dict[Path, str]:
     """Draw what `pseudocoreset reproduce beyond` shows, and give its page by its path."""
     for _ in draw_beyond(out, scope):
@@ -144,8 +150,11 @@ def _pictures(out: Path, scope: Scope, results: str) -> list[str]:
     for ipc in SIZES:
         words = f"Stored images of the best coreset, {ipc} per class, and what networks see of them"
         drawn[mosaic_path(out, scope, ipc)] = words
-    return [
+    parts = [
         f"![{words}]({(Path(results) / path.relative_to(out)).as_posix()})\n"
         for path, words in drawn.items()
         if path.exists()
     ]
+    if scope == OWN and plot_path(out, scope).exists():
+        parts.insert(1, _CAPTION)
+    return parts

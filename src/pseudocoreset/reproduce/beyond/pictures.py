@@ -35,12 +35,15 @@ def mosaic_path(out: Path, scope: Scope, ipc: int) -> Path:
 
 
 def draw_beyond(out: Path, scope: Scope) -> Iterator[str]:
-    """Draw missing or outdated pictures and yield a line about each."""
+    """Draw missing or outdated pictures and yield a line about each.
+
+    Coresets of one size have no plot: a table says as much.
+    """
     from pseudocoreset.reproduce.beyond.plot import points_of, storage_plot
 
     points = points_of(found_cells(out, scope), scope)
     plot, shows = plot_path(out, scope), json.dumps(points)
-    if points and shown_by(plot, POINTS) != shows:
+    if len({point.ipc for point in points}) > 1 and shown_by(plot, POINTS) != shows:
         store_picture(storage_plot(points), plot, {POINTS: shows})
         yield f"{plot}: drawn"
     for ipc in SIZES:

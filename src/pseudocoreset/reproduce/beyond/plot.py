@@ -35,7 +35,9 @@ _MARKS: dict[str, dict[str, Any]] = {
     NETWORKS: {"marker": ".", "color": INK, "linestyle": "none", "alpha": 0.55},
     OTHERS: {"marker": "+", "color": INK, "linestyle": "none", "alpha": 0.7},
 }
-LETTERS, LINE = 5.5, 7.0
+NAMED = (CONTROLS, POSTERIORS)
+"""Points that have their names beside them; a table has those of the others."""
+LETTERS, LINE = 7.0, 8.6
 """Size of the names, and of their lines, in points."""
 
 
@@ -84,26 +86,26 @@ def _measured(found: Found, kind: str, name: str, way: str) -> list[Point]:
 
 def storage_plot(points: list[Point]) -> Drawing:
     """Two panels: accuracy of all, and the NLL of what has a posterior."""
-    figure = new_figure(9.0, 10.0)
+    figure = new_figure(7.6, 8.6)
     upper, lower = figure.subplots(
         2,
         1,
         gridspec_kw={
-            "left": 0.07,
+            "left": 0.08,
             "right": 0.99,
             "bottom": 0.05,
-            "top": 0.935,
-            "hspace": 0.1,
+            "top": 0.925,
+            "hspace": 0.13,
             "height_ratios": (3, 2),
         },
     )
     scored = [point for point in points if point.nll is not None]
     for axes, y, shown in ((upper, "accuracy %", points), (lower, "NLL", scored)):
         dress(axes, x="stored numbers", y=y)
-        axes.yaxis.set_label_coords(-0.05, 0.5)
+        axes.yaxis.set_label_coords(-0.06, 0.5)
         axes.set_xscale("log")
         numbers = [point.numbers for point in shown]
-        axes.set_xlim(min(numbers) / 1.3, max(numbers) * 3.5)  # room for names
+        axes.set_xlim(min(numbers) / 1.3, max(numbers) * 4.5)  # room for names
         for kind, mark in _MARKS.items():
             of_kind = sorted((p for p in shown if p.kind == kind), key=lambda p: p.numbers)
             places = [[p.numbers, _height(p, axes is upper)] for p in of_kind]
@@ -117,7 +119,7 @@ def storage_plot(points: list[Point]) -> Drawing:
     lower.set_ylim(*lower.get_ylim())
     for axes, shown in ((upper, points), (lower, scored)):
         for ipc in SIZES:
-            of_size = [p for p in shown if p.ipc == ipc and p.kind not in OURS]
+            of_size = [p for p in shown if p.ipc == ipc and p.kind in NAMED]
             _name_all(axes, of_size, axes is upper)
     add_legend(upper, ncols=3)
     return figure

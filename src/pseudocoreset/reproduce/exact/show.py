@@ -12,6 +12,11 @@ from pseudocoreset.reproduce.pictures import POINTS, shown_by, store_picture
 from pseudocoreset.reproduce.text_table import TextTable, folded
 
 WAYS = {"forward": "KL[data ‖ coreset]", "reverse": "KL[coreset ‖ data]"}
+SHORT = {
+    "mean": "Gaussian mean",
+    "linear": "linear regression",
+    "logistic": "logistic regression",
+}
 LOWEST_SHOWN = 1e-4
 """Smaller distances are drawn here."""
 Curves = dict[str, dict[str, dict[str, list[list[float]]]]]
@@ -162,16 +167,18 @@ def draw_exact(out: Path) -> Iterator[str]:
     shows = json.dumps(curves)
     if not curves or shown_by(picture, POINTS) == shows:
         return
-    from pseudocoreset.report.style import LINES, add_legend, dress, new_figure
+    from pseudocoreset.report.style import INK, LINES, dress, new_figure
 
-    figure = new_figure(3.6 * len(curves) + 0.4, 5.6)
+    figure = new_figure(3.2 * len(curves) + 0.4, 5.6)
     axes = figure.subplots(len(WAYS), len(curves), squeeze=False)
-    figure.subplots_adjust(left=0.075, right=0.99, bottom=0.09, top=0.85, wspace=0.25, hspace=0.25)
+    figure.subplots_adjust(left=0.075, right=0.99, bottom=0.09, top=0.86, wspace=0.25, hspace=0.25)
     for column, (name, ways) in enumerate(curves.items()):
         for row, (way, words) in enumerate(WAYS.items()):
             place = axes[row][column]
             last = row == len(WAYS) - 1
-            dress(place, x=f"points ({name})" if last else "", y=words if column == 0 else "")
+            dress(place, x="points" if last else "", y=words if column == 0 else "")
+            if row == 0:
+                place.set_title(SHORT[name], fontsize=10, color=INK)
             place.yaxis.set_label_coords(-0.17, 0.5)
             for colour, method in zip(LINES, METHODS, strict=True):
                 if method not in ways[way]:
@@ -182,6 +189,7 @@ def draw_exact(out: Path) -> Iterator[str]:
                 place.fill_between(sizes, low, high, color=colour, alpha=0.2, linewidth=0)
             place.set_xscale("log")
             place.set_yscale("log")
-    add_legend(axes[0][0], ncols=3)
+    lines = axes[0][0].get_lines()
+    figure.legend(handles=lines, loc="upper center", ncols=3, frameon=False, fontsize=8.5)
     store_picture(figure, picture, {POINTS: shows})
     yield f"{picture}: drawn"
