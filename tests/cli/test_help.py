@@ -1,10 +1,12 @@
 """What `COMMAND --help` says of options."""
 
 import re
+from importlib import import_module
 
 import pytest
 
-from pseudocoreset.cli import COMMANDS, main
+from pseudocoreset.cli import COMMANDS, EXAMPLES, main
+from pseudocoreset.cli.arguments import Parser
 
 
 def help_of(capsys, *words):
@@ -25,6 +27,22 @@ def test_help_names_one_default_at_most_and_no_empty_one(command, capsys):
         said = option_of(text, flag)
         assert said.count("default:") <= 1, said
         assert not re.search(r"default:\s*$", said), said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_a_short_usage_and_an_example_that_is_accepted(command, capsys):
+    text = " ".join(help_of(capsys, command).split())
+    usage = text.removeprefix("usage: ").split(" [OPTIONS]")[0]
+    assert usage.startswith(f"pseudocoreset {command}")
+    assert "--" not in usage
+    assert text.endswith(f"Example: pseudocoreset {EXAMPLES[command]}")
+    first, *words = EXAMPLES[command].split()
+    assert first == command
+    if command == "plan":
+        command, *words = words
+    parser = Parser(command, COMMANDS[command])
+    import_module(f"pseudocoreset.cli.{command}").configure(parser, words)
+    parser.parse(words)
 
 
 def test_help_says_which_options_must_be_given(capsys):

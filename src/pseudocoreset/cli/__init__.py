@@ -24,6 +24,21 @@ COMMANDS = {
     "plan": "Estimate the disk, memory and time of experts, distill, evaluate or tune.",
     "export": "Write a coreset for other programs.",
 }
+EXAMPLES = {
+    "quickstart": "quickstart --data diabetes",
+    "experts": "experts --data cifar10:DIR --num 20 --epochs 30 --out experts",
+    "distill": "distill --data cifar10:DIR --experts experts --ipc 10 --out run",
+    "evaluate": "evaluate run --data cifar10:DIR",
+    "sample": "sample run --out posterior.safetensors",
+    "predict": "predict posterior.safetensors my-photos --csv predictions.csv",
+    "tune": "tune --data folder:DIR --ipc 10 --trials 20 --out tune",
+    "compare": "compare run full --data cifar10:DIR",
+    "reproduce": "reproduce table1 --data cifar10:DIR",
+    "report": "report run",
+    "info": "info run",
+    "plan": "plan distill --data cifar10:DIR --experts experts --ipc 10",
+    "export": "export run --to png --out pictures",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

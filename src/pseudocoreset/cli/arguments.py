@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -18,7 +19,26 @@ from pseudocoreset.run_folder import is_plain
 T = TypeVar("T", bound=Options)
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Lines do not break at hyphens, which names of data have, nor in an example."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002
+        return indent + text
+
+
 class _ArgumentParser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        """With a short usage line: the options are listed below it."""
+        names = [
+            f"[{each.dest} ...]" if each.nargs == "*" else each.dest
+            for each in self._get_positional_actions()
+        ]
+        self.usage = " ".join(("%(prog)s", *names, "[OPTIONS]"))
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}: see `{self.prog} --help`.")
 
@@ -75,13 +95,19 @@ class Parser:
 
     prog: str
     description: str
+    example: str = ""
     _kinds: list[type[Options]] = field(default_factory=list)
     _owners: dict[str, type[Options]] = field(default_factory=dict)
     _hints: list[Callable[[str], str | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._parser = _ArgumentParser(
-            prog=self.prog, description=self.description, allow_abbrev=False, add_help=True
+            prog=self.prog,
+            description=self.description,
+            formatter_class=_Formatter,
+            epilog=self.example and f"Example: {self.example}",
+            allow_abbrev=False,
+            add_help=True,
         )
 
     def positional(self, name: str, help: str, nargs: str | None = None) -> None:

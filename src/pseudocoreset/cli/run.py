@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from pseudocoreset.cli import EXAMPLES
 from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
@@ -27,7 +28,7 @@ def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:
         text: its line of help
         words: the words after it
     """
-    parser = Parser(f"pseudocoreset {name}", text)
+    parser = Parser(f"pseudocoreset {name}", text, f"pseudocoreset {EXAMPLES[name]}")
     import torch
 
     try:
