@@ -70,8 +70,8 @@ def _check_provenance(what: Pseudocoreset | Posterior, data: Data, split: str) -
         same = made.data_fingerprint == data.fingerprint
         if not same and made.holdout != holdout:
             warnings.warn(
-                f"the coreset is of the first edition and was made with `holdout` {made.holdout}, "
-                f"so it is unknown whether it was made from these data.",
+                "the file is of version 0.1 and the coreset was made with `holdout` "
+                f"{made.holdout}, so it is unknown whether it was made from these data.",
                 RuntimeWarning,
                 stacklevel=4,
             )
