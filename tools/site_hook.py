@@ -18,6 +18,8 @@ ALONE = "---\nhide: [navigation]\n---\n\n"
 """The first page has no other pages beside it."""
 OUTSIDE = re.compile(r"\]\(\.\./([^)#]+)")
 OF_HOME = re.compile(r"(?:\]\(|src=\")((?:results/|CONTRIBUTING)[^)\"#]*)")
+WORD = re.compile(r"<code>([^<\s]{1,24})</code>")
+"""Short code of one word, which css/wrap.css keeps on one line."""
 PICTURE = re.compile(r"^!\[[^\]]*\]\(([^)]+)\)$", re.MULTILINE)
 
 
@@ -38,6 +40,10 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     opened = PICTURE.sub(r"[\g<0>](\1)", linked)
     together = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", opened)
     return re.sub(r"(?<=\d) ([±/]) (?=\d)", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", together)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    return WORD.sub(r'<code class="word">\1</code>', html)
 
 
 def home() -> str:
