@@ -34,7 +34,16 @@ def test_scores_fit_into_80_columns():
     full = make_run("Full data", coreset=None, evaluation=make_evaluation(0.99, seeds=1))
     table = printed(make_run(), other, make_run("No scores", evaluation=None), full)
     assert all(len(line) <= 80 for line in table.splitlines())
-    for text in ("81.2 ±1.2", "0.654 ±0.013", "0.701", "0.093", "0.287", "Random [red]", "1,234"):
+    for text in (
+        "FBPC, 2 per class",
+        "81.2 ±1.2",
+        "0.654 ±0.013",
+        "0.701",
+        "0.093",
+        "0.287",
+        "Random [red]",
+        "1,234",
+    ):
         assert text in table
     assert "99.0 ±" not in table  # one seed has no spread
 

@@ -1,5 +1,6 @@
 """The table of scores that the terminal shows."""
 
+import re
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -35,7 +36,8 @@ def scores_table(runs: Sequence[RunReport]) -> Table:
             _cell_text(cell, spread=column.key in WITH_SPREAD)
             for cell, column in zip(row.cells, columns, strict=True)
         ]
-        table.add_row(Text(printable(row.name)), row.points, *shown)
+        name = re.sub(r"(\d) (?:image|point)s? per class$", r"\1 per class", row.name)
+        table.add_row(Text(printable(name)), row.points, *shown)
     return table
 
 
