@@ -105,7 +105,7 @@ def test_page_works_in_a_browser(pages, tmp_path):
             assert zoom["inside"]
             assert not zoom["hides"]
             assert zoom["side"] >= 150
-        assert page["first"]["words"].strip() == "cat"
+        assert page["first"]["words"].strip() == "cat: start (left) and result (right)"
         assert "Predicted: cat" in page["last"]["words"]
     check_downloads(kept)
 

@@ -80,5 +80,6 @@ def _pairs(group: "ClassImages", start: "ClassImages | None") -> ClassPairs:
 
     after = [image_uri(image) for image in group.pixels]
     before = [""] * len(after) if start is None else [image_uri(image) for image in start.pixels]
-    pairs = [Pair(new, old, group.name) for new, old in zip(after, before, strict=True)]
+    words = group.name if start is None else f"{group.name}: start (left) and result (right)"
+    pairs = [Pair(new, old, words) for new, old in zip(after, before, strict=True)]
     return ClassPairs(group.name, pairs, group.total)
