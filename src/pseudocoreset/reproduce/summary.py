@@ -23,7 +23,10 @@ BEST = {"chain": "`best`, one chain", "pooled": "`best`, chains pooled"}
 RECIPES = ("tuned", "paper", None)
 """The first of these that is measured is shown; random images have no recipe."""
 Row = tuple[str, ...]
-_ABOVE = "Accuracy % / NLL by stored images per class, with the paper's in brackets:\n"
+_ABOVE = """\
+Accuracy % / NLL (negative log-likelihood, lower is better) on the test images, by stored images per
+class. The paper's figures are in brackets. `best` is our best coreset of a size.
+"""
 _BELOW = """\
 Each score is the mean over chains of SGHMC on one coreset, with the recipe `tuned` if there is one.
 `best` stores several small images in the space of one, with soft labels.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROWS = 4
 """Stored images that a picture shows, each of another class."""
-SHOWN = 16
+SHOWN = 8
 """Images of each that it shows as networks see them."""
 
 
