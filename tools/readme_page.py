@@ -7,7 +7,7 @@ from statistics import mean
 
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.published import PUBLISHED
-from pseudocoreset.reproduce.cells import SIZES, Cell, Scope
+from pseudocoreset.reproduce.cells import FULL, SIZES, Cell, Scope
 from pseudocoreset.reproduce.stored import measured_cells
 from pseudocoreset.reproduce.summary import best_rows, method_rows
 from pseudocoreset.reproduce.text_table import TextTable
@@ -59,10 +59,12 @@ def readme_table(results: Path) -> str:
     """Table 1 of CIFAR-10 in short."""
     rows = method_rows(measured_cells(results, SCOPE, TABLE), SCOPE, METHODS)
     table = TextTable(("", *map(str, SIZES)), [[*rows, vbpc(), *best_rows(results, SCOPE)]])
+    whole = measured_cells(results, SCOPE, TABLE)[Cell(TABLE, FULL, None, None)]
     text = re.sub(r"\((\S+) / \S+\)", r"(\1)", table.markdown())
     return (
         "CIFAR-10, ConvNet: accuracy % / NLL by images per class (the paper's accuracy in "
-        f"brackets).\n\n{text}"
+        f"brackets).\n\n{text}\n"
+        f"All 50,000 images: {whole.score('accuracy').mean:.1f} / {whole.score('nll').mean:.2f}.\n"
     )
 
 
