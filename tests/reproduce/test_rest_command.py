@@ -176,6 +176,14 @@ def test_shipped_coreset_of_another_recipe_network_or_holdout_is_not_taken(resul
     assert measuring.shipped_for(cell, replace(work, results=None)) is None
 
 
+@pytest.mark.parametrize("table", ["cross-architecture", "norms", "resnet18", "table1"])
+def test_alexnet_alone_has_a_small_step(table):
+    for cell in cells_of(table, "tuned", "cifar10"):
+        if cell.ipc is not None:
+            steps = {sampler.step for sampler in measuring.samplers_of(cell)}
+            assert steps == {0.01 if cell.on == "alexnet" else 0.03}, cell.name
+
+
 def test_one_coreset_is_made_for_several_networks(results, tmp_path):
     out = tmp_path / "results"
     shutil.copytree(results, out)

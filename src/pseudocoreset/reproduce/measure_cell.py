@@ -51,6 +51,8 @@ FULL_SAMPLERS = (
     replace(SAMPLERS[1], epochs=50, every=5),
 )
 """Of all training images: 1,000 epochs over them would take twenty times as long."""
+SMALL_STEP = {"alexnet": 0.01}
+"""The step size where the protocols' 0.03 makes chains diverge."""
 READING = named_sampler("paper-epochs")
 """The second reading of the paper's protocol, for random images."""
 
@@ -176,6 +178,8 @@ def samplers_of(cell: Cell) -> Sequence[Sampler]:
     """What a cell is scored by: ours, or a reading that is tried, and then the paper's protocol."""
     if cell.method == FULL:
         return FULL_SAMPLERS
+    if cell.on in SMALL_STEP:
+        return [replace(sampler, step=SMALL_STEP[cell.on]) for sampler in SAMPLERS]
     return (READING, SAMPLERS[1]) if cell.table == PROTOCOL else SAMPLERS
 
 
