@@ -5,9 +5,10 @@ import signal
 
 import pytest
 import torch
-from jaxtyping import install_import_hook
 
-install_import_hook("pseudocoreset", "typechecker.check")
+import typechecker
+
+typechecker.install()
 
 # The tests run side by side; threads that wait for one another would only slow them down, in the
 # programs that tests start as well.
