@@ -1,7 +1,5 @@
 """Forms against slow twins, their transposes, and what they refuse."""
 
-import subprocess
-import sys
 from contextlib import suppress
 
 import pytest
@@ -250,23 +248,6 @@ def test_chroma_takes_colour_images_whose_sides_can_be_halved(shape):
 def test_inputs_that_can_be_tiled_are_taken(shape):
     Mosaic(4).check(shape)
     assert Mosaic(4).decode(torch.zeros(1, *shape)).shape == (16, *shape)
-
-
-# A process of its own, since the tests' checks of types can't be compiled.
-COMPILED = """
-import torch
-from pseudocoreset.forms import Chroma, Mosaic
-stored = torch.randn(3, 3, 8, 8)
-for form in (Mosaic(2), Chroma(2)):
-    compiled = torch.compile(form.decode, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(stored), form.decode(stored))
-    with torch.no_grad():
-        assert not form.pull_back(form.decode(stored), stored).requires_grad
-"""
-
-
-def test_decode_compiles_whole():
-    subprocess.run([sys.executable, "-c", COMPILED], check=True, timeout=120)
 
 
 @pytest.mark.cuda

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -137,25 +134,6 @@ def test_gradients_can_be_differentiated_again():
 
     assert torch.autograd.gradcheck(loss, (params, images), fast_mode=True)
     assert torch.autograd.gradgradcheck(loss, (params, images), fast_mode=True)
-
-
-# A process of its own, since the tests' checks of types can't be compiled. aot_eager traces as
-# the default compiler does, without a C++ build.
-COMPILED = """
-import torch
-from pseudocoreset.nets import make_net
-for spec in ("convnet:width=8", "convnet:width=8,norm=batch,stats=kept", "mlp"):
-    net = make_net(spec, input_shape=(3, 16, 16), outputs=4)
-    weights = net.init(torch.Generator().manual_seed(0))
-    images = torch.randn(2, 3, 16, 16)
-    compiled = torch.compile(net.train, fullgraph=True, backend="aot_eager")
-    for got, expected in zip(compiled(weights, images), net.train(weights, images)):
-        torch.testing.assert_close(got, expected)
-"""
-
-
-def test_train_compiles_whole():
-    subprocess.run([sys.executable, "-c", COMPILED], check=True, timeout=120)
 
 
 def test_kept_statistics_are_buffers_that_training_updates_and_apply_uses():
