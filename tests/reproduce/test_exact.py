@@ -1,6 +1,8 @@
 """`reproduce exact`, tiny; and what it is built of, against closed forms."""
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from oracles.chains import logistic_moments
 from oracles.linear_gaussian import Gaussian, kl, posterior, weighted_posterior
 from pseudocoreset.cli import main
 from pseudocoreset.methods import Points
-from pseudocoreset.reproduce.exact import measure, show
+from pseudocoreset.reproduce.exact import logistic, measure, show
 from pseudocoreset.reproduce.exact.hmc import at, hmc_step
 from pseudocoreset.reproduce.exact.linear import LinearTruth
 from pseudocoreset.reproduce.exact.logistic import (
@@ -204,6 +206,10 @@ def test_command_measures_draws_and_skips(tmp_path, monkeypatch, capsys):
         measure, "EFFORTS", {n: measure.Effort((2, 4), 3, 0.05, 1) for n in measure.EFFORTS}
     )
     monkeypatch.setattr(measure, "SAMPLING", Sampling(8, 2, 10))
+    few = replace(measure.AS_IN_THE_PAPER, from_epoch=1, max_map_steps=5, covariance_steps=2)
+    for module in (measure, logistic):
+        monkeypatch.setattr(module, "AS_IN_THE_PAPER", few)
+    monkeypatch.setattr(measure, "experts_of", partial(measure.experts_of, epochs=2))
     command = ["reproduce", "exact", "--out", str(tmp_path), "--trials", "1"]
     assert main(command) == 0
     assert "FBPC, as in the paper" in capsys.readouterr().out
