@@ -91,7 +91,7 @@ def test_memory_hardly_grows_with_the_images(posterior, tmp_path):
 
 
 def test_processes_share_one_cache(tmp_path):
-    evaluate_side_by_side(tmp_path, 10)
+    evaluate_side_by_side(tmp_path, 4)
 
 
 @pytest.mark.slow
