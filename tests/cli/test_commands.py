@@ -522,6 +522,12 @@ def test_print_config_shows_resolved_values(folder, tmp_path, capsys):
     assert not {"config", "print_config", "trust_code"} & shown.keys()
 
 
+def test_print_config_of_experts_shows_what_the_data_decide(capsys):
+    run("experts", "--data", "digits", "--num", 3, "--print-config")
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert (shown["num"], shown["lr"], shown["batch"]) == (3, 0.1, 64)
+
+
 def test_question_ends_with_its_mark(capsys):
     run("distill", "--data", "digits", "--form", "croma:2", "--out", "nowhere", code=2)
     assert capsys.readouterr().err.endswith("did you mean chroma:2?\n")

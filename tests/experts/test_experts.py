@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pseudocoreset.data import Data, Scaling, Split
+from pseudocoreset.data import Data, Scaling, Split, load_data
 from pseudocoreset.engine.files import open_tensors, write_json
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.engine.streams import SideStream
@@ -890,3 +890,22 @@ def test_store_of_a_regression_is_read_again(table_store: ExpertStore) -> None:
 def test_experts_of_a_table_take_no_augmentation(table: Data, tmp_path: Path) -> None:
     assert refused(tmp_path / "store", replace(FEW, dsa="on"), "mlp", table) == "dsa"
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("points", "lr", "batch"),
+    [(48, 0.1, 8), (1200, 0.1, 60), (19_999, 0.1, 256), (20_000, 0.01, 256)],
+)
+def test_defaults_follow_from_the_number_of_points(points, lr, batch):
+    train = Split(torch.zeros(points, 1), torch.arange(points) % 3)
+    few = replace(small_data(), train=train, test=train, scaling=Scaling((0.0,), (1.0,)))
+    found = ExpertOptions(num=3).suited_to(few)
+    assert (found.lr, found.batch, found.num) == (lr, batch, 3)
+    given = ExpertOptions(lr=0.5, batch=5).suited_to(few)
+    assert (given.lr, given.batch) == (0.5, 5)
+
+
+def test_default_experts_learn_a_small_table(tmp_path):
+    data = load_data("breast-cancer")
+    store = train_experts(data, "mlp", tmp_path, num=1, device="cpu", progress=False)
+    assert store.describe(store.trajectories[0])["test_accuracy"] > 0.9

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pseudocoreset.cli.arguments import Arguments, Parser
 from pseudocoreset.cli.info import describe_store
@@ -52,6 +53,12 @@ def add_shared(parser: Parser) -> None:
     add_common(parser)
 
 
+def resolved_config(arguments: Arguments) -> dict[str, Any]:
+    """All options, with what the data decide, for `--print-config`."""
+    options = arguments.pick(ExpertOptions)
+    return {**arguments.as_dict(), **options.suited_to(load(arguments)).as_dict()}
+
+
 def run(arguments: Arguments) -> None:
     """Train experts, or import them."""
     own, common = arguments.pick(_Options), arguments.pick(CommonOptions)
@@ -66,7 +73,7 @@ def run(arguments: Arguments) -> None:
             Path(own.from_replay), data, net, Path(own.out), options, common.seed
         )
     else:
-        one = replace(options, num=1)
+        one = replace(options.suited_to(data), num=1)
         executor = sharing_as_planned(
             executor_for(arguments), common.device, plan_experts, data, net, one
         )

@@ -1,8 +1,9 @@
 """Train experts: many networks on the whole training set, with a snapshot after each epoch."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 
@@ -22,6 +23,13 @@ from pseudocoreset.scale import Executor, SerialExecutor
 
 AT_ONCE = 2
 """Experts trained at the same time on a GPU, to keep it busy while one is stored."""
+FEW_POINTS = 20_000
+FAST_LR = 0.1
+"""The learning rate for fewer points, of which an epoch has few steps."""
+STEPS_AN_EPOCH = 20
+SMALLEST_BATCH = 8
+"""The default batch is a twentieth of the points, within limits, so that small data get steps too.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,8 +38,17 @@ class ExpertOptions(Options):
 
     num: int = option(20, "number of experts", at_least=1)
     epochs: int = option(30, "epochs per expert", at_least=1)
-    lr: float = option(0.01, "learning rate of plain SGD", above=0)
-    batch: int = option(256, "points per step", at_least=1)
+    lr: float = option(
+        0.01,
+        "learning rate of plain SGD; default: 0.1 for fewer than 20,000 training points, else 0.01",
+        above=0,
+    )
+    batch: int = option(
+        256,
+        "points per step; default: a twentieth of the training points, but at least 8 and at most "
+        "256",
+        at_least=1,
+    )
     dsa: str | None = option(
         None, "augmentation: on, off, or kinds separated by commas; default: on for images"
     )
@@ -47,6 +64,17 @@ class ExpertOptions(Options):
                 f"`from_epoch` {self.from_epoch} is not among the epochs 0 to {self.epochs}.",
                 "from_epoch",
             )
+
+    def suited_to(self, data: Data) -> Self:
+        """A complete copy: what was not given follows from the number of training points.
+
+        Args:
+            data: the data set
+        """
+        points = len(data.train)
+        lr = FAST_LR if points < FEW_POINTS else self.lr
+        batch = max(SMALLEST_BATCH, min(points // STEPS_AN_EPOCH, self.batch))
+        return self.resolved({"lr": lr, "batch": batch})
 
 
 def train_experts(
@@ -80,8 +108,9 @@ def train_experts(
         options: an object with the options below; those given directly have priority
         num: number of experts
         epochs: epochs each is trained for
-        lr: learning rate of plain SGD
-        batch: points per step
+        lr: learning rate of plain SGD; default: 0.1 for fewer than 20,000 training points, else
+            0.01
+        batch: points per step; default: a twentieth of the training points, from 8 to 256
         dsa: augmentation: `on`, `off` or kinds separated by commas
         from_epoch: keep snapshots of this epoch and later ones
         half: store snapshots in half precision
@@ -102,8 +131,9 @@ def train_experts(
     }
     require_type(data, Data, "data", "a data set, such as load_data('digits')")
     options = options or ExpertOptions()
-    options = replace(options, **{k: v for k, v in named.items() if v is not None})  # type: ignore[arg-type]
-    options.check()
+    given = {name: getattr(options, name) for name in options.given}
+    given |= {name: value for name, value in named.items() if value is not None}
+    options = ExpertOptions(**given).suited_to(data)
     place = (executor or SerialExecutor()).device(device)
     network = make_net(net or default_net(data.input_shape), **data.shape)
     identity = identify(data, network, options, seed)

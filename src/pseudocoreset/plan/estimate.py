@@ -58,7 +58,7 @@ def plan_experts(
     data: Data, net: NetLike, settings: ExpertOptions, *, device: DeviceLike = "auto"
 ) -> Plan:
     """Estimate the cost of experts from a few training steps."""
-    settings.check()
+    settings = settings.suited_to(data)
     place, network = choose_device(device), make_net(net, **data.shape)
     peak = PeakMemory(place)
     short = _ShortTrainings(data, network, net, settings, place)
