@@ -184,3 +184,11 @@ BAD_OPTIONS = {
 )
 def test_from_arrays_refuses_options_that_do_not_fit(parameter, y, options):
     refused(parameter, from_arrays, NUMBERS, y, **options)
+
+
+def test_from_arrays_warns_of_classes_written_as_decimal_numbers():
+    with pytest.warns(RuntimeWarning, match="3 different values"):
+        data = from_arrays(NUMBERS, LABELS.astype(float))
+    assert data.task == "regression"
+    assert from_arrays(NUMBERS, LABELS.astype(float), task="regression").task == "regression"
+    assert from_arrays(NUMBERS, np.arange(40.0)).task == "regression"  # many different ones

@@ -78,6 +78,8 @@ BAD = {
     "triples": ([(image, 0, 0) for image in COLOUR], "image 0"),
     "bare images": (list(COLOUR), "image 0"),
     "no length": (iter([]), "mine, train"),
+    "loader": (torch.utils.data.DataLoader(Pairs(COLOUR)), "DataLoader"),
+    "rows": (Pairs(torch.randn(6, 5)), "from_arrays"),
     "float pixels": (
         Pairs([Image.fromarray(i.astype(np.float32)) for i in GREY]),
         "image 0",

@@ -96,7 +96,6 @@ def test_table_quotes_hold_delimiters(path):
         (("10", "9"), "classification", ("9", "10")),  # in the order of numbers
         (("01", "2"), "classification", ("1", "2")),
         (("1.5", "2"), "regression", ()),
-        (("1.0", "2.0"), "regression", ()),
         (("1.5", "no"), "classification", ("1.5", "no")),
     ],
 )
@@ -435,3 +434,12 @@ def test_embedded_tables_are_those_of_scikit_learn(name):
     data = load_data(name)
     assert sorted(by_row(data)) == expected
     assert [column.name for column in data.columns] == list(theirs.feature_names)
+
+
+def test_table_warns_of_classes_written_as_decimal_numbers(tmp_path):
+    rows = [f"{n},{n % 2}.0" for n in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b", *rows]))
+    with pytest.warns(RuntimeWarning, match="'b' has only 2 different values"):
+        load_data(f"table:{tmp_path / 't.csv'}")
+    data = load_data(f"table:{tmp_path / 't.csv'}", task="classification")
+    assert data.class_names == ("0.0", "1.0")

@@ -86,7 +86,8 @@ def _list_images(folder: Path, skipped: list[Path]) -> list[Path]:
     images: list[Path] = []
     for path in sorted(path for path in folder.iterdir() if _is_ours(path)):
         if not path.is_file():
-            raise UserError(f"{path}: is not an image file; move it out of the class folder.")
+            kind = "a folder" if path.is_dir() else "not a file"
+            raise UserError(f"{path}: is {kind}; a class folder must hold its images directly.")
         (images if is_image_file(path) else skipped).append(path)
     if not images:
         raise UserError(f"{folder}: the class has no images; add some or remove the folder.")

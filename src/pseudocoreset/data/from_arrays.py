@@ -13,7 +13,12 @@ from pseudocoreset.data.columns import Column, canonical
 from pseudocoreset.data.content_split import choose_test, digest_of
 from pseudocoreset.data.dataset import Data, Split, Task, check_task
 from pseudocoreset.data.npz import channels_first
-from pseudocoreset.data.targets import name_classes, number_classes, sort_classes
+from pseudocoreset.data.targets import (
+    name_classes,
+    number_classes,
+    sort_classes,
+    warn_of_classes,
+)
 from pseudocoreset.errors import UserError
 
 Array = npt.NDArray[Any]
@@ -58,6 +63,8 @@ def from_arrays(
         )
     values = _values(y, "y", len(inputs))
     chosen = task or ("regression" if values.dtype.kind == "f" else "classification")
+    if task is None and chosen == "regression" and values.ndim == 1:
+        warn_of_classes(values.tolist(), "`y`")
     names: list[str] = []
     if chosen == "classification":
         names = _class_names(values, class_names)

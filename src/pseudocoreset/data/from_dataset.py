@@ -61,6 +61,11 @@ def _read(dataset: Any, source: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray
         raise UserError(
             f"{source}: has no length; give a map-style data set, which has one."
         ) from None
+    if not hasattr(dataset, "__getitem__"):
+        raise UserError(
+            f"{source}: is a {type(dataset).__name__}, which can't be indexed; give the data set "
+            "itself, not a loader."
+        )
     if size == 0:
         raise UserError(f"{source}: holds no images; give at least one for each class.")
     images: npt.NDArray[np.uint8] | None = None
@@ -110,6 +115,11 @@ def _channels_first(image: Any, source: str) -> npt.NDArray[np.uint8]:
         raise UserError(
             f"{source}: is a {type(image).__name__}; expected a PIL image, a tensor or an array, "
             "so set the data set's transform."
+        )
+    if image.ndim == 1:
+        raise UserError(
+            f"{source}: its shape is {image.shape}; expected an image. Rows of a table go to "
+            "from_arrays."
         )
     pixels = _bytes(image, source)
     if pixels.ndim == 2:

@@ -11,7 +11,13 @@ from pseudocoreset.data.assemble import make_table_data
 from pseudocoreset.data.columns import Cells, Column, as_number, canonical, numbers_of, read_csv
 from pseudocoreset.data.content_split import choose_test, digest_of
 from pseudocoreset.data.dataset import Data, Split, Task
-from pseudocoreset.data.targets import guess_task, name_classes, number_classes, sort_classes
+from pseudocoreset.data.targets import (
+    guess_task,
+    name_classes,
+    number_classes,
+    sort_classes,
+    warn_of_classes,
+)
 from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
 
@@ -58,6 +64,8 @@ def read_table(
     chosen = task or guess_task(cells.columns[target])
     class_names: list[str] = []
     if chosen == "regression":
+        if task is None:
+            warn_of_classes(cells.columns[target], f"{path}: column {target!r}")
         targets = torch.from_numpy(_numbers(cells, target))
         labels = np.zeros(len(inputs), np.int64)
     else:

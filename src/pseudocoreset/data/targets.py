@@ -1,12 +1,13 @@
 """Targets: classes or numbers."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pseudocoreset.data.columns import as_number, as_text
+from pseudocoreset.data.columns import FEW_CATEGORIES, as_number, as_text
 from pseudocoreset.data.dataset import Task
 
 
@@ -16,6 +17,27 @@ def guess_task(values: Sequence[Any]) -> Task:
         return "classification"
     numbers = all(as_number(value) is not None for value in values)
     return "regression" if numbers else "classification"
+
+
+def warn_of_classes(values: Sequence[Any], what: str) -> None:
+    """Warn that targets taken for quantities may be classes: few different whole numbers.
+
+    pandas writes whole numbers as 1.0 if a value of the column was missing.
+
+    Args:
+        values: the targets
+        what: names them
+    """
+    numbers = {as_number(value) for value in values}
+    few = 1 < len(numbers) <= min(FEW_CATEGORIES, len(values) // 2)
+    if few and all(number is not None and number.is_integer() for number in numbers):
+        warnings.warn(
+            f"{what} has only {len(numbers)} different values, written as decimal numbers, and is "
+            "taken as a quantity to predict (regression). Give `task` classification if they are "
+            "classes, or regression.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def name_classes(values: Sequence[Any]) -> list[str]:
