@@ -49,6 +49,7 @@ def test_best_comes_first_and_recipes_can_be_named():
         ({"name": "cifar10", "ipc": 50, "recipe": "tuned"}, ("only by best", "--recipe tuned")),
         ({"name": "cifar10", "ipc": 10, "recipe": "good"}, ("paper, tuned, best",)),
         ({"name": "digits", "ipc": 0}, ("give 1 or more",)),
+        ({"name": "mine.safetensors"}, ("`ipc` must be given", "Pseudocoreset.load")),
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(asked, words):

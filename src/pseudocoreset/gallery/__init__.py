@@ -112,17 +112,25 @@ def commands(name: str, ipc: int, recipe: str = "best") -> list[str]:
     ]
 
 
-def load(name: str, *, ipc: int, recipe: str = "best") -> Pseudocoreset:
+def load(name: str, *, ipc: int | None = None, recipe: str = "best") -> Pseudocoreset:
     """Load a coreset that comes with the package. Needs no data, training or network connection.
+
+    `Pseudocoreset.load` reads a file.
 
     Args:
         name: the data set: `digits`, `cifar10`, `cifar100`, …
-        ipc: stored images per class
+        ipc: stored images per class; must be given
         recipe: `best` for the most accurate coreset of this size, which stores soft labels and
             often several small images in the space of one; `tuned` or `paper` for pixels and
             hard labels. If this recipe is missing for a size, the one before it is used.
     """
     require_type(name, str, "name", "the name of a data set, such as cifar10")
+    if ipc is None:
+        raise UserError(
+            f"`ipc` must be given to load {printable(name)} from the gallery, such as 10; read a "
+            "file with Pseudocoreset.load.",
+            "ipc",
+        )
     require_type(ipc, int, "ipc", "the number of images per class, such as 10")
     entry = find(name, ipc, recipe)
     coreset = Pseudocoreset.load(entry.path)
