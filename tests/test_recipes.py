@@ -270,3 +270,11 @@ def test_best_settings_are_complete_and_fit_the_images(data, ipc):
     stored = torch.zeros(2, 3, SIDES[data], SIDES[data])
     form = parse_form(options.form)
     assert form.decode(stored).shape == (2 * form.seen, *stored.shape[1:])
+
+
+@pytest.mark.parametrize("kind", ["table", "regression"])
+def test_best_settings_of_tables_take_steps_of_one_scale(kind):
+    found = recipe_for("somebody's own", 10, "fbpc", "best", kind=kind)
+    assert (found.section, found.values["optimizer"]) == ("best", "adam")
+    method, options = FBPC().resolved(found.values), DistillOptions(ipc=10).resolved(found.values)
+    assert {**method.as_dict(), **options.as_dict()}.items() >= found.values.items()
