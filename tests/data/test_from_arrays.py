@@ -186,9 +186,13 @@ def test_from_arrays_refuses_options_that_do_not_fit(parameter, y, options):
     refused(parameter, from_arrays, NUMBERS, y, **options)
 
 
-def test_from_arrays_warns_of_classes_written_as_decimal_numbers():
-    with pytest.warns(RuntimeWarning, match="3 different values"):
-        data = from_arrays(NUMBERS, LABELS.astype(float))
-    assert data.task == "regression"
+def test_from_arrays_warns_where_the_task_is_in_doubt():
+    with pytest.warns(RuntimeWarning, match="3 different numbers in decimals"):
+        assert from_arrays(NUMBERS, LABELS.astype(float)).task == "regression"
     assert from_arrays(NUMBERS, LABELS.astype(float), task="regression").task == "regression"
     assert from_arrays(NUMBERS, np.arange(40.0)).task == "regression"  # many different ones
+    ages, rows = np.arange(120) % 30, np.random.default_rng(0).normal(size=(120, 3))
+    with pytest.warns(RuntimeWarning, match="30 different whole numbers"):
+        assert from_arrays(rows, ages).task == "classification"
+    assert from_arrays(rows, ages, task="classification").task == "classification"
+    assert from_arrays(pixels(120, 8, 8, 3), ages).task == "classification"

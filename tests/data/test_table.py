@@ -436,10 +436,14 @@ def test_embedded_tables_are_those_of_scikit_learn(name):
     assert [column.name for column in data.columns] == list(theirs.feature_names)
 
 
-def test_table_warns_of_classes_written_as_decimal_numbers(tmp_path):
+def test_table_warns_where_the_task_is_in_doubt(tmp_path):
     rows = [f"{n},{n % 2}.0" for n in range(40)]
     (tmp_path / "t.csv").write_text("\n".join(["a,b", *rows]))
-    with pytest.warns(RuntimeWarning, match="'b' has only 2 different values"):
+    with pytest.warns(RuntimeWarning, match="'b' has 2 different numbers in decimals"):
         load_data(f"table:{tmp_path / 't.csv'}")
     data = load_data(f"table:{tmp_path / 't.csv'}", task="classification")
     assert data.class_names == ("0.0", "1.0")
+    ages = [f"{n},{n % 30}" for n in range(120)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b", *ages]))
+    with pytest.warns(RuntimeWarning, match="30 different whole numbers"):
+        load_data(f"table:{tmp_path / 't.csv'}")

@@ -17,7 +17,7 @@ from pseudocoreset.data.targets import (
     name_classes,
     number_classes,
     sort_classes,
-    warn_of_classes,
+    warn_of_task,
 )
 from pseudocoreset.errors import UserError
 
@@ -63,8 +63,8 @@ def from_arrays(
         )
     values = _values(y, "y", len(inputs))
     chosen = task or ("regression" if values.dtype.kind == "f" else "classification")
-    if task is None and chosen == "regression" and values.ndim == 1:
-        warn_of_classes(values.tolist(), "`y`")
+    if task is None and values.ndim == 1 and inputs.ndim == 2:
+        warn_of_task(values.tolist(), chosen, "`y`")
     names: list[str] = []
     if chosen == "classification":
         names = _class_names(values, class_names)

@@ -16,7 +16,7 @@ from pseudocoreset.data.targets import (
     name_classes,
     number_classes,
     sort_classes,
-    warn_of_classes,
+    warn_of_task,
 )
 from pseudocoreset.engine.text import did_you_mean, printable
 from pseudocoreset.errors import UserError
@@ -62,10 +62,10 @@ def read_table(
     columns = tuple(Column.of(cells, column) for column in names if column != target)
     inputs = torch.from_numpy(np.concatenate([column.encode(cells) for column in columns], axis=1))
     chosen = task or guess_task(cells.columns[target])
+    if task is None:
+        warn_of_task(cells.columns[target], chosen, f"{path}: column {target!r}")
     class_names: list[str] = []
     if chosen == "regression":
-        if task is None:
-            warn_of_classes(cells.columns[target], f"{path}: column {target!r}")
         targets = torch.from_numpy(_numbers(cells, target))
         labels = np.zeros(len(inputs), np.int64)
     else:

@@ -19,25 +19,32 @@ def guess_task(values: Sequence[Any]) -> Task:
     return "regression" if numbers else "classification"
 
 
-def warn_of_classes(values: Sequence[Any], what: str) -> None:
-    """Warn that targets taken for quantities may be classes: few different whole numbers.
+def warn_of_task(values: Sequence[Any], task: Task, what: str) -> None:
+    """Warn where a task that was guessed from the targets of a table may be the wrong one.
 
-    pandas writes whole numbers as 1.0 if a value of the column was missing.
+    Many different whole numbers may be a quantity. A few in decimals may be classes: pandas writes
+    1 as 1.0 if a value of the column was missing.
 
     Args:
         values: the targets
-        what: names them
+        task: what was guessed
+        what: names the targets
     """
     numbers = {as_number(value) for value in values}
-    few = 1 < len(numbers) <= min(FEW_CATEGORIES, len(values) // 2)
-    if few and all(number is not None and number.is_integer() for number in numbers):
-        warnings.warn(
-            f"{what} has only {len(numbers)} different values, written as decimal numbers, and is "
-            "taken as a quantity to predict (regression). Give `task` classification if they are "
-            "classes, or regression.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    if not all(number is not None and number.is_integer() for number in numbers):
+        return
+    if task == "regression" and 1 < len(numbers) <= min(FEW_CATEGORIES, len(values) // 2):
+        taken = "numbers in decimals, which are taken as a quantity to predict"
+    elif task == "classification" and len(numbers) > FEW_CATEGORIES:
+        taken = "whole numbers, which are taken as classes"
+    else:
+        return
+    warnings.warn(
+        f"{what} has {len(numbers)} different {taken}. Give `task` classification or regression "
+        "to choose.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def name_classes(values: Sequence[Any]) -> list[str]:
