@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pseudocoreset import FBPC, UserError
+from pseudocoreset.data import load_data
 from pseudocoreset.distillation import DistillOptions, resolve
 from pseudocoreset.forms import parse_form
 from pseudocoreset.methods import METHODS
@@ -278,3 +279,12 @@ def test_best_settings_of_tables_take_steps_of_one_scale(kind):
     assert (found.section, found.values["optimizer"]) == ("best", "adam")
     method, options = FBPC().resolved(found.values), DistillOptions(ipc=10).resolved(found.values)
     assert {**method.as_dict(), **options.as_dict()}.items() >= found.values.items()
+
+
+def test_other_optimizer_takes_the_rates_of_the_section_that_has_it():
+    data = load_data("breast-cancer")
+    rates = {
+        optimizer: resolve(data, [], "fbpc", DistillOptions(optimizer=optimizer)).options.lr_images
+        for optimizer in ("adam", "sgd")
+    }
+    assert rates == {"adam": 0.03, "sgd": 1.0}

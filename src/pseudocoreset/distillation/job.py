@@ -221,9 +221,18 @@ def _find(data: Data, method: Method, options: DistillOptions, recipe: str) -> R
     kind = "regression" if data.task == "regression" else "images" if data.is_image else "table"
     found = recipe_for(data.name, options.ipc, method_name(method), recipe, kind=kind)
     form = found.values.get("form", "pixels")
-    if recipe == "best" and "form" not in options.given and not form_fits(form, data, options.ipc):
-        return recipe_for(data.name, options.ipc, method_name(method), "tuned", kind=kind)
+    if recipe != "best":
+        return found
+    tuned = recipe_for(data.name, options.ipc, method_name(method), "tuned", kind=kind)
+    if "form" not in options.given and not form_fits(form, data, options.ipc):
+        return tuned
+    if "optimizer" in options.given:  # whose rates the section before may have
+        return next((each for each in (found, tuned) if _has_optimizer(each, options)), found)
     return found
+
+
+def _has_optimizer(recipe: Recipe, options: DistillOptions) -> bool:
+    return bool(recipe.values.get("optimizer", "sgd") == options.optimizer)
 
 
 def _start(init: str) -> Pseudocoreset | None:
