@@ -18,7 +18,7 @@ import pseudocoreset as pc
 data = pc.load_data("breast-cancer")
 with tempfile.TemporaryDirectory() as folder:
     experts = pc.train_experts(data, "mlp", out=folder, num=4, epochs=40, lr=0.05, batch=32)
-    coreset = pc.distill(data, experts, ipc=5, steps=50)
+    coreset = pc.distill(data, experts, ipc=5, steps=50, recipe="tuned")  # has hard labels
 
 # A TensorDataset of scaled rows and their classes; other libraries take its arrays.
 X, y = (tensor.numpy() for tensor in coreset.as_dataset().tensors)
