@@ -90,6 +90,7 @@ def test_every_cell_stores_what_made_it(results):
     assert len(content["seeds"]) == 2
     assert content["accuracy"] == sum(seed["accuracy"] for seed in content["seeds"]) / 2
     assert (content["experts"]["num"], content["experts"]["epochs"]) == (1, 2)
+    assert (content["experts"]["lr"], content["experts"]["batch"]) == (0.01, 256)
     assert content["coreset"]["config"]["steps"] == 1
     assert content["protocol"]["prior"] == TINY.prior
     assert content["by_paper"].keys() == {*SCORE_KEYS, "seeds", "protocol", "pooled"}

@@ -31,7 +31,7 @@ from pseudocoreset.reproduce.cells import (
     Scope,
 )
 from pseudocoreset.reproduce.one_image import outputs_at_one_image
-from pseudocoreset.reproduce.settings import EXPERT_LR, CellSettings
+from pseudocoreset.reproduce.settings import EXPERT_BATCH, EXPERT_LR, CellSettings
 from pseudocoreset.reproduce.shipped import shipped_path
 from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
@@ -243,6 +243,7 @@ def experts_for(cell: Cell, work: Work, net: str = CONVNET) -> tuple[ExpertStore
             num=work.options.num,
             epochs=work.options.epochs,
             lr=work.options.lr,
+            batch=EXPERT_BATCH,
             from_epoch=work.options.from_epoch,
             half=work.options.half,
             dsa="on" if cell.dsa else "off",

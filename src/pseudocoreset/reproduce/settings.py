@@ -10,8 +10,8 @@ from pseudocoreset.methods.weight_space import WeightSpace
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.cells import Cell
 
-EXPERT_LR = ExpertOptions().lr
-"""The learning rate of experts unless another one is given."""
+EXPERT_LR, EXPERT_BATCH = ExpertOptions().lr, ExpertOptions().batch
+"""The paper's, for data of any size; another learning rate can be given."""
 
 
 @dataclass(frozen=True)
