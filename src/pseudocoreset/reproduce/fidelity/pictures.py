@@ -17,6 +17,8 @@ from pseudocoreset.reproduce.pictures import POINTS, shown_by, store_picture
 PROTOCOL = "bayes"
 """The figure shows the posteriors at temperature 1."""
 LABELS = ("agreement less real images'", "variance ratio")
+_SIDES = {True: "center", False: "left"}
+"""Real images are named below their line, the others above their points."""
 Point = tuple[str, float, float, float]
 """Images per class, accuracy, agreement less that of real images of the same accuracy, and the
 variance ratio."""
@@ -82,9 +84,12 @@ def draw_fidelity(out: Path) -> Iterator[str]:
                 one.plot(
                     accuracies, distances[place], line, color=colour, markersize=4, label=title
                 )
-                beside = {"fontsize": 7, "xytext": (3, 4), "textcoords": "offset points"}
                 for text, *at in zip(texts, accuracies, distances[place], strict=True):
-                    one.annotate(text, at, color=colour, **beside)
+                    below = name == "random" and text != FULL
+                    beside = {"xytext": (-1, -10) if below else (3, 4), "ha": _SIDES[below]}
+                    one.annotate(
+                        text, at, color=colour, fontsize=7, textcoords="offset points", **beside
+                    )
         axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes[1].axhline(1, color=INK, linewidth=0.6, linestyle=":")
         for one in axes:
