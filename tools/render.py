@@ -28,7 +28,8 @@ from pseudocoreset.reproduce.fidelity.pictures import draw_fidelity
 from pseudocoreset.reproduce.fidelity.show import fidelity_page, ranks_table
 from pseudocoreset.reproduce.page import latex_tables, results_page, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
-from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
+from pseudocoreset.reproduce.small.show_classification import classification_table
+from pseudocoreset.reproduce.small.show_regression import draw_traces, regression_table
 from pseudocoreset.reproduce.stored import measured_cells
 from readme_page import readme_blocks
 from rest_goals import rest_goals_table
@@ -76,6 +77,7 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks["ood"] = ood_table(results)
     blocks["kept"] = kept_table(results)
     blocks["regression"] = regression_table(results).markdown()
+    blocks["classification"] = classification_table(results).markdown()
     blocks |= {**scaling_tables(results), **tune_tables(results), **example_blocks(root)}
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}

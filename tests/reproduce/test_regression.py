@@ -11,8 +11,8 @@ from pseudocoreset import UserError, distill, load_data
 from pseudocoreset.cli import main
 from pseudocoreset.likelihoods import Gaussian
 from pseudocoreset.nets import Weights
-from pseudocoreset.reproduce.regression import measure
-from pseudocoreset.reproduce.regression.posterior import Effort, draw, log_posterior
+from pseudocoreset.reproduce.small import posterior, regression
+from pseudocoreset.reproduce.small.posterior import Effort, by_hmc, draw, log_posterior
 
 QUIET = {"device": "cpu", "progress": False}
 
@@ -64,15 +64,15 @@ def test_samples_stand_chain_by_chain():
 @pytest.fixture(scope="module", autouse=True)
 def shortened():
     patch = pytest.MonkeyPatch()
-    patch.setattr(measure, "EFFORT", Effort(2, 6, 8, 2))
-    patch.setattr(measure, "SIZES", (4, 5))
-    patch.setattr(measure, "STEPS", 1)
-    patch.setattr(measure, "SAMPLER_EPOCHS", 20)
-    patch.setattr(measure, "ENSEMBLE_EPOCHS", 20)
-    patch.setattr(measure, "DRAWS", 10)
-    patch.setattr(measure, "DROPPED", 2)
-    patch.setattr(measure, "EXPERTS", replace(measure.EXPERTS, num=1, epochs=2))
-    patch.setattr(measure, "METHOD", replace(measure.METHOD, from_epoch=1, max_map_steps=3))
+    patch.setattr(regression, "EFFORT", Effort(2, 6, 8, 2))
+    patch.setattr(regression, "SIZES", (4, 5))
+    patch.setattr(regression, "STEPS", 1)
+    patch.setattr(regression, "SAMPLER_EPOCHS", 20)
+    patch.setattr(regression, "ENSEMBLE_EPOCHS", 20)
+    patch.setattr(regression, "DRAWS", 10)
+    patch.setattr(regression, "DROPPED", 2)
+    patch.setattr(regression, "EXPERTS", replace(regression.EXPERTS, num=1, epochs=2))
+    patch.setattr(regression, "METHOD", replace(regression.METHOD, from_epoch=1, max_map_steps=3))
     yield
     patch.undo()
 
@@ -85,12 +85,12 @@ def test_points_count_as_often_as_they_stand_for(coreset, monkeypatch):
         return log_posterior(what, weight, prior)
 
     data = load_data("diabetes")
-    monkeypatch.setattr(measure, "log_posterior", density)
-    found, signs = measure.by_hmc(coreset, data, 0, "test")
+    monkeypatch.setattr(posterior, "log_posterior", density)
+    found = by_hmc(coreset, data, 1.0, Effort(2, 6, 8, 2), 0, "test")
     assert asked == [(6, len(data.train) / 6, 1.0)]
-    assert found.samples.shape == (16, len(data.test), 1)
+    assert found.predicted.samples.shape == (16, len(data.test), 1)
     assert isinstance(coreset.likelihood, Gaussian)
-    assert 0 <= signs["r_hat_share"] <= 1
+    assert 0 <= found.signs["r_hat_share"] <= 1
 
 
 def test_command_measures_shows_and_skips(tmp_path, capsys):
@@ -102,7 +102,7 @@ def test_command_measures_shows_and_skips(tmp_path, capsys):
     content = json.loads((tmp_path / "regression" / "diabetes.json").read_text())
     rows = content["trials"][0]["rows"]
     assert rows["reference"]["apart"]["kl"] == 0
-    assert all(rows[name]["apart"]["kl"] > 0 for name in measure.names())
+    assert all(rows[name]["apart"]["kl"] > 0 for name in regression.names())
     assert [len(chain) for chain in rows["sghmc-cosine"]["trace"]] == [8] * 4
     assert rows["sghmc-cosine"]["trace"] != rows["sghmc"]["trace"]
     assert (tmp_path / "pictures" / "traces.png").exists()
@@ -111,12 +111,12 @@ def test_command_measures_shows_and_skips(tmp_path, capsys):
     assert main([*command, "--list"]) == 0
     assert "1 trials measured" in capsys.readouterr().out
     kept, gone = rows["fbpc/4"], rows.pop("sgld")
-    measure.path_of(tmp_path).write_text(json.dumps(content))
+    regression.STUDY.path(tmp_path).write_text(json.dumps(content))
     assert main(command) == 0  # the row that is missing, and no other
-    again = json.loads(measure.path_of(tmp_path).read_text())["trials"][0]["rows"]
+    again = json.loads(regression.STUDY.path(tmp_path).read_text())["trials"][0]["rows"]
     assert again["fbpc/4"] == kept
     assert again["sgld"] == gone
     del rows["hmc"]["rmse"]
-    measure.path_of(tmp_path).write_text(json.dumps(content))
+    regression.STUDY.path(tmp_path).write_text(json.dumps(content))
     with pytest.raises(UserError, match="is damaged"):
-        measure.stored(tmp_path)
+        regression.STUDY.stored(tmp_path)

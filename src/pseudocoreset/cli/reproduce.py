@@ -46,9 +46,10 @@ from pseudocoreset.reproduce.fidelity.show import fidelity_text
 from pseudocoreset.reproduce.measure_cell import ReproduceOptions, Work
 from pseudocoreset.reproduce.page import markdown_of, rendered, scopes
 from pseudocoreset.reproduce.pictures import draw_charts, draw_pictures
-from pseudocoreset.reproduce.regression.measure import measure_regression
-from pseudocoreset.reproduce.regression.show import draw_traces, regression_table
 from pseudocoreset.reproduce.run import listing, measure_missing
+from pseudocoreset.reproduce.small import STUDIES
+from pseudocoreset.reproduce.small.show_classification import classification_table
+from pseudocoreset.reproduce.small.show_regression import draw_traces, regression_table
 from pseudocoreset.scale import Executor
 
 _ALWAYS = {"names", "list", "out", "quiet", "config", "print_config", "trust_code"}
@@ -63,7 +64,7 @@ USES = {
     FIDELITY: _MADE - {"steps"} | {"chains"},
     COST: _SCOPE,
     EXACT: {"trials", "seed", "workers", "ray"},
-    REGRESSION: {"trials", "seed"},
+    **{name: {"trials", "seed"} for name in STUDIES},
     COVARIANCE: {"seed"},
 }
 """The options that have an effect on each name, beside those that always have one."""
@@ -111,11 +112,11 @@ def run(arguments: Arguments) -> None:
         return
     if EXACT in names:
         _exact(out, settings.trials, common, executor_for(arguments))
-    if REGRESSION in names:
-        _regression(out, settings.trials, common)
+    for name in [each for each in STUDIES if each in names]:
+        _study(name, out, settings.trials, common)
     if COVARIANCE in names:
         _covariance(out, common)
-    names = [name for name in names if name not in (EXACT, REGRESSION, COVARIANCE)]
+    names = [name for name in names if name not in (EXACT, *STUDIES, COVARIANCE)]
     if not names:
         return
     if own.cells is not None and not source.data:
@@ -192,15 +193,17 @@ def _exact(out: Path, trials: int, common: CommonOptions, executor: Executor | N
     say(f"\n{exact_table(out).markdown()}\n{parts_table(out).markdown()}")
 
 
-def _regression(out: Path, trials: int, common: CommonOptions) -> None:
-    """Measure a small network on a table, and show what there is of it."""
+def _study(name: str, out: Path, trials: int, common: CommonOptions) -> None:
+    """Measure a small network, and show what there is of it."""
     say = (lambda *_: None) if common.quiet else print
     refuse_unwritable(out)
-    for line in measure_regression(out, trials, common.seed):
+    for line in STUDIES[name].measure(out, trials, common.seed):
         say(line)
-    for line in draw_traces(out):
-        say(line)
-    say(f"\n{regression_table(out).markdown()}")
+    if name == REGRESSION:
+        for line in draw_traces(out):
+            say(line)
+    table = regression_table if name == REGRESSION else classification_table
+    say(f"\n{table(out).markdown()}")
 
 
 def _covariance(out: Path, common: CommonOptions) -> None:

@@ -73,6 +73,7 @@ COST = "cost"
 BEYOND = "beyond"
 EXACT = "exact"
 REGRESSION = "regression"
+CLASSIFICATION = "classification"
 COVARIANCE = "covariance"
 FIDELITY = "fidelity"
 FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "bpc-cd", "best")
@@ -95,6 +96,8 @@ NAMES = {
     BEYOND: "the best coresets for their size, controls of the same storage, an ablation",
     FIDELITY: "how far posteriors of coresets are from that of all images, and controls",
     REGRESSION: "a small network on diabetes: coresets beside all points, by HMC; needs no data",
+    CLASSIFICATION: "a small network on the digits: coresets of several methods, by HMC; needs no "
+    "data",
     COVARIANCE: "FBPC's variance of K steps beside the linearised one, exactly; needs no data",
     EXACT: "how far coresets' posteriors are from the data's, where these are known; needs no data",
 }
@@ -275,7 +278,7 @@ def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
         return [c for c in found if c.ipc is not None and kinds(data, c.ipc)[c.method].there]
     if name == FIDELITY:
         return fidelity_cells()
-    if name in (COST, EXACT, REGRESSION, COVARIANCE):
+    if name in (COST, EXACT, REGRESSION, CLASSIFICATION, COVARIANCE):
         return []
     recipe = recipe or ("tuned" if name in (*FROM_TABLE1, LOGITS) else "paper")
     if name == LOGITS:

@@ -22,7 +22,6 @@ from pseudocoreset.reproduce.cells import (
     LOGITS,
     NAMES,
     PICTURES,
-    REGRESSION,
     SIZES,
     TABLE2,
     Cell,
@@ -42,9 +41,9 @@ from pseudocoreset.reproduce.measure_cell import (
     shipped_for,
 )
 from pseudocoreset.reproduce.pictures import picture_path
-from pseudocoreset.reproduce.regression.measure import stored as regression_stored
 from pseudocoreset.reproduce.settings import EXPERT_LR
 from pseudocoreset.reproduce.shipped import ship
+from pseudocoreset.reproduce.small import STUDIES
 from pseudocoreset.reproduce.stored import (
     Measured,
     measured_cells,
@@ -188,8 +187,8 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
             done = [f"{each}: {len(stored(out, each)['trials'])} trials" for each in PROBLEMS]
             lines += [f"  {line} measured" for line in done]
             continue
-        if name == REGRESSION:
-            lines.append(f"  {len(regression_stored(out)['trials'])} trials measured")
+        if name in STUDIES:
+            lines.append(f"  {len(STUDIES[name].stored(out)['trials'])} trials measured")
             continue
         if name == COVARIANCE:
             lines.append(f"  {len(covariance_stored(out)['rows'])} rows measured")

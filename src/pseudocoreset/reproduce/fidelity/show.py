@@ -1,12 +1,12 @@
 """Tables of the fidelity cells."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pseudocoreset.reproduce.cells import DATA_TITLES, FIDELITY, FULL, TUNED, Cell, Scope
 from pseudocoreset.reproduce.fidelity.measure import fidelity_found
+from pseudocoreset.reproduce.matched import MATCHED, at_accuracy
 from pseudocoreset.reproduce.text_table import TextTable, folded
 
 TITLES = {
@@ -20,8 +20,6 @@ TITLES = {
     "vbpc+hard": "VBPC, hard labels",
     FULL: "all training images, other chains",
 }
-MATCHED = ("agreement", "total_variation", "kl")
-"""The figures that are also given for real images of the same accuracy."""
 HEADER = (
     *("posterior of", "images per class", "accuracy", "agreement", "total variation", "KL"),
     *("agreement where the reference errs", "variance ratio", "mutual information"),
@@ -51,13 +49,7 @@ def same_accuracy(accuracy: float, found: Found) -> dict[str, float] | None:
     """
     real = [each for cell, each in found.items() if cell.method in ("random", FULL)]
     real.sort(key=lambda each: int(each["sampling"]["seen"]))
-    for low, high in pairwise(real):
-        a, b = (each["own"]["accuracy"] for each in (low, high))
-        if a <= accuracy <= b and a < b:
-            share = (accuracy - a) / (b - a)
-            pairs = ((name, low["distances"][name], high["distances"][name]) for name in MATCHED)
-            return {name: (1 - share) * x + share * y for name, x, y in pairs}
-    return None
+    return at_accuracy(accuracy, [(each["own"]["accuracy"], each["distances"]) for each in real])
 
 
 def fidelity_table(out: Path, scope: Scope, protocol: str = TUNED) -> TextTable:

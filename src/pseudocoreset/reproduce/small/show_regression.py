@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import fmean
 
 from pseudocoreset.reproduce.pictures import POINTS, shown_by, store_picture
-from pseudocoreset.reproduce.regression.measure import OF_ALL, TITLES, TRACED, names, stored
+from pseudocoreset.reproduce.small.regression import ALONE, OF_ALL, STUDY, TITLES, TRACED, names
+from pseudocoreset.reproduce.small.study import REFERENCE
 from pseudocoreset.reproduce.text_table import TextTable
 
 HEADER = (
@@ -21,13 +22,13 @@ def regression_table(out: Path) -> TextTable:
     Args:
         out: folder of the results
     """
-    trials = [each["rows"] for each in stored(out)["trials"] if each["rows"].keys() >= {*names()}]
+    trials = STUDY.complete(out)
     if not trials:
         return TextTable(HEADER, [])
     rows: list[tuple[str, ...]] = []
-    for name in ("reference", *names()):
+    for name in (REFERENCE, *names()):
         method, _, size = name.partition("/")
-        title = {"reference": "all points, HMC: the reference", **TITLES, **OF_ALL}[method]
+        title = {REFERENCE: "all points, HMC: the reference", **TITLES, **OF_ALL}[method]
 
         def mean(key: str, of: str | None = None, name: str = name) -> float:
             found = [each[name][of] if of else each[name] for each in trials]
@@ -36,7 +37,7 @@ def regression_table(out: Path) -> TextTable:
         own = (f"{mean('rmse'):.2f}", f"{mean('nll'):.3f}", f"{mean('coverage'):.1%}")
         apart = (
             ("–",) * 3
-            if name == "reference"
+            if name == REFERENCE
             else (
                 f"{mean('rmse', 'apart'):.2f}",
                 f"{mean('kl', 'apart'):.3f}",
@@ -44,11 +45,8 @@ def regression_table(out: Path) -> TextTable:
             )
         )
         signs = ("–", "–")
-        if name != "ensemble":
-            sizes = [
-                each[name]["effective_size"] for each in trials if "effective_size" in each[name]
-            ]
-            signs = (f"{mean('r_hat_share'):.0%}", f"{fmean(sizes):.0f}" if sizes else "–")
+        if name != ALONE:
+            signs = (f"{mean('r_hat_share'):.0%}", f"{mean('effective_size'):.0f}")
         rows.append((title, size or "all", *own, *apart, *signs))
     return TextTable(HEADER, [rows])
 
@@ -73,7 +71,7 @@ def draw_traces(out: Path) -> Iterator[str]:
         out: folder of the results
     """
     picture = traces_picture(out)
-    trials = [each["rows"] for each in stored(out)["trials"] if each["rows"].keys() >= {*TRACED}]
+    trials = STUDY.complete(out)
     if not trials:
         return
     traces = {name: trials[0][name]["trace"] for name in TRACED}
@@ -86,7 +84,7 @@ def draw_traces(out: Path) -> Iterator[str]:
     axes = figure.subplots(1, len(CHAINS), sharey=True)
     figure.subplots_adjust(left=0.06, right=0.99, bottom=0.2, top=0.88, wspace=0.08)
     for place, (name, chains) in zip(axes, traces.items(), strict=True):
-        dress(place, x="sample", y="prediction" if name == "reference" else "")
+        dress(place, x="sample", y="prediction" if name == REFERENCE else "")
         place.set_title(CHAINS[name], fontsize=9)
         for colour, chain in zip(LINES, chains, strict=False):
             place.plot(range(len(chain)), chain, color=colour, linewidth=0.7)

@@ -1,1 +1,0 @@
-"""Compare coresets with all points for a small network on a table, by HMC."""

@@ -1,0 +1,164 @@
+"""An MLP on the digits: coresets of several methods, with hard, learned and the experts' labels."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pseudocoreset.coreset import Pseudocoreset, whole_data
+from pseudocoreset.data import Data, load_data
+from pseudocoreset.distillation import distill
+from pseudocoreset.engine.parse import Shape
+from pseudocoreset.evaluation.compare import distances
+from pseudocoreset.evaluation.evaluate import predictions
+from pseudocoreset.evaluation.metrics import scores
+from pseudocoreset.experts import ExpertOptions, ExpertStore, train_experts
+from pseudocoreset.methods import FBPC, VBPC, BPCContrastive, BPCForwardKL, Method
+from pseudocoreset.posterior import named_sampler, sample
+from pseudocoreset.reproduce.fidelity.predictions import without_first
+from pseudocoreset.reproduce.small.posterior import Effort, Found, by_hmc, signs_of
+from pseudocoreset.reproduce.small.study import REFERENCE, Study
+
+DATA, NET, PRIOR = "digits", "mlp:depth=1,width=20", 1.0
+SIZES = (2, 10)
+REAL_SIZES = (1, 2, 5, 10, 20, 40)
+"""Real images per class, for a control with the same accuracy."""
+EXPERTS = ExpertOptions(num=10, epochs=60, lr=0.1, batch=64, dsa="off")
+EFFORT = Effort(chains=4)
+SAMPLER_EPOCHS, DRAWS, DROPPED = 2400, 60, 20
+"""Of a chain of SGHMC: epochs, samples, and how many of these are dropped at first."""
+QUIET: dict[str, Any] = {"device": "cpu", "progress": False}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A way to make a coreset.
+
+    Args:
+        title: what it is called
+        method: its method
+        options: of `distill`
+        lr_images: for one image per class; the gradient is that of a mean over the images
+    """
+
+    title: str
+    method: Method
+    options: dict[str, Any] = field(default_factory=dict)
+    lr_images: float | None = None
+
+
+_FBPC = FBPC(
+    from_epoch=20,
+    gamma=0.1,
+    lr_map=0.01,
+    lr_x=0.05,
+    lr_u=0.05,
+    covariance_steps=10,
+    real_batch=64,
+)
+_SGD = {"steps": 300, "batch": 1000}
+_ADAM = {"steps": 1000, "batch": 1000, "optimizer": "adam", "momentum": 0.9, "lr_images": 0.003}
+_LEARNED = {"labels": "learned", "lr_labels": 0.02}
+MADE = {
+    "random+experts": Made(
+        "random real images, experts' labels", _FBPC, {"labels": "experts", "steps": 0}
+    ),
+    "fbpc": Made("FBPC", _FBPC, _SGD, 10.0),
+    "fbpc+experts": Made("FBPC, experts' labels", _FBPC, {**_SGD, "labels": "experts"}, 10.0),
+    "bpc-fkl": Made("BPC-fKL", BPCForwardKL(), _SGD, 3.0),
+    "bpc-cd": Made("BPC-CD", BPCContrastive(prior=PRIOR, warm_up=1000), _ADAM),
+    "vbpc": Made("VBPC, learned labels", VBPC(), {**_ADAM, **_LEARNED}),
+    "vbpc+hard": Made("VBPC, hard labels", VBPC(), _ADAM),
+}
+OF_ALL = {
+    "hmc": "all images, other chains",
+    "bayes": "all images, SGHMC, protocol `bayes`",
+    "tuned": "all images, SGHMC, protocol `tuned`",
+}
+
+
+def names() -> list[str]:
+    """The rows of a trial beside the reference."""
+    made = [f"{name}/{size}" for size in SIZES for name in MADE]
+    return [*made, *(f"random/{size}" for size in REAL_SIZES), *OF_ALL]
+
+
+def _shape(name: str) -> Shape:  # noqa: ARG001 (all rows are alike)
+    """What is stored of a row."""
+    return {
+        **dict.fromkeys(("accuracy", "nll", "ece", "r_hat_share", "effective_size"), float),
+        "apart": {
+            **dict.fromkeys(("agreement", "total_variation", "kl"), float),
+            "variance_ratio": int | float | None,
+        },
+    }
+
+
+def measure_trial(seed: int, missing: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Coresets, and samplers on all images, beside HMC on all images: name and row, one by one.
+
+    Args:
+        seed: of experts, images and chains
+        missing: the rows to measure beside the reference
+    """
+    data = load_data(DATA)
+    everything = whole_data(data, NET)
+    reference = _by_hmc(everything, data, seed, REFERENCE)
+    yield REFERENCE, _row(reference, reference)
+    with TemporaryDirectory() as folder:
+        experts = train_experts(data, NET, Path(folder) / "experts", EXPERTS, seed=seed, **QUIET)
+        for name in missing:
+            if name in ("bayes", "tuned"):
+                found = _by_sampler(everything, data, seed, name)
+            else:
+                points = everything if name == "hmc" else _made(name, data, experts, seed)
+                found = _by_hmc(points, data, seed, name)
+            yield name, _row(found, reference)
+
+
+def _made(name: str, data: Data, experts: ExpertStore, seed: int) -> Pseudocoreset:
+    """The coreset of a row."""
+    method, _, size = name.partition("/")
+    asked: dict[str, Any] = {"ipc": int(size), "seed": seed, "recipe": "paper", **QUIET}
+    if method == "random":
+        return distill(data, (), method, net=NET, **asked)
+    how = MADE[method]
+    if how.lr_images is not None:
+        asked["lr_images"] = how.lr_images * int(size)
+    if how.method.needs_experts:
+        return distill(data, experts, how.method, **asked, **how.options)
+    return distill(data, (), how.method, net=NET, dsa="off", **asked, **how.options)
+
+
+def _by_hmc(coreset: Pseudocoreset, data: Data, seed: int, name: str) -> Found:
+    return by_hmc(coreset, data, PRIOR, EFFORT, seed, STUDY.name, name)
+
+
+def _by_sampler(everything: Pseudocoreset, data: Data, seed: int, protocol: str) -> Found:
+    """The package's own chains."""
+    sampler = replace(
+        named_sampler(protocol), epochs=SAMPLER_EPOCHS, every=SAMPLER_EPOCHS // DRAWS, dsa="off"
+    )
+    whole = sample(everything, sampler, chains=EFFORT.chains, weight=1.0, seed=seed, **QUIET)
+    posterior = without_first(whole, DROPPED)
+    outputs = posterior.outputs(data.test.inputs, scaling=posterior.scaling)
+    found = predictions(everything, outputs, data.test.targets)
+    return Found(found, posterior.chains, signs_of(found, posterior.chains))
+
+
+def _row(found: Found, reference: Found) -> dict[str, Any]:
+    """Scores, signs of convergence, and how far it is from the reference."""
+    apart = dict(distances(found.predicted, reference.predicted))
+    return {**scores(found.predicted), **found.signs, "apart": apart}
+
+
+def _settings() -> dict[str, Any]:
+    made = {
+        name: {**asdict(how), "method": how.method.name, **how.method.as_dict()}
+        for name, how in MADE.items()
+    }
+    return {"net": NET, "prior": PRIOR, "effort": asdict(EFFORT), "made": made}
+
+
+STUDY = Study("classification", DATA, names, _shape, measure_trial, _settings)
