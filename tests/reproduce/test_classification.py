@@ -122,6 +122,12 @@ def test_command_measures_shows_and_skips(shortened, tmp_path, capsys):
     assert rows.keys() == {"reference", *classification.names()}
     assert rows["reference"]["apart"]["agreement"] == 1
     assert content["made"]["fbpc"]["gamma"] == 0.1
+    accuracy, apart = rows["fbpc/1"]["accuracy"], rows["fbpc/1"]["apart"]
+    (line,) = (each for each in said.splitlines() if each.startswith("| FBPC | 1 |"))
+    assert f"| {accuracy:.1%} |" in line
+    assert f"| {apart['total_variation']:.3f} (" in line
+    (line,) = (each for each in said.splitlines() if "images | 40 |" in each)
+    assert f"| {rows['random/40']['apart']['kl']:.3f} |" in line
     kept, gone = rows["fbpc/1"], rows.pop("vbpc+hard/1")
     path.write_text(json.dumps(content))
     assert main(command) == 0  # the row that is missing, and no other
