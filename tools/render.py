@@ -3,7 +3,7 @@
     python tools/render.py
 
 docs/results.md, docs/beyond.md, docs/gallery.md, docs/notebook.md, the tables of docs/methods.md,
-docs/tune.md, docs/speed.md, docs/fidelity.md, docs/shifts.md, docs/scaling-out.md,
+docs/table.md, docs/tune.md, docs/speed.md, docs/fidelity.md, docs/shifts.md, docs/scaling-out.md,
 docs/quickstart.md and README.md,
 the code in the pages of examples, and the pictures and LaTeX tables in results/.
 """
@@ -37,6 +37,7 @@ from scaling_page import scaling_tables
 from search_page import search_section
 from shifts_page import ood_table
 from speed_page import filled, tables
+from tables_page import tables_table
 from tune_page import tune_tables
 from uncertainty_figures import kept_table
 
@@ -76,6 +77,7 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks["fidelity-ranks"] = ranks_table(results, Scope(paper.DATA), "bayes", 50).markdown()
     blocks["ood"] = ood_table(results)
     blocks["kept"] = kept_table(results)
+    blocks["tables"] = tables_table(results)
     blocks["regression"] = regression_table(results).markdown()
     blocks["classification"] = classification_table(results).markdown()
     blocks |= {**scaling_tables(results), **tune_tables(results), **example_blocks(root)}
@@ -93,6 +95,7 @@ def rendered(root: Path) -> dict[Path, str]:
         "shifts",
         "uncertainty",
         "scaling-out",
+        "table",
         "tune",
         *EXAMPLE_PAGES,
     )
