@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pseudocoreset import distill, load_data
+from pseudocoreset import distill, load_data, train_experts
 from pseudocoreset.cli import main
 from pseudocoreset.evaluation.metrics import Predicted
 from pseudocoreset.nets import Weights
@@ -91,6 +91,18 @@ def shortened(monkeypatch):
     monkeypatch.setattr(
         classification, "EXPERTS", replace(classification.EXPERTS, num=1, epochs=25)
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*did not reach the loss:RuntimeWarning")
+def test_step_of_a_mean_over_the_images_grows_with_their_number(shortened, tmp_path):
+    data = load_data("digits")
+    experts = train_experts(
+        data, classification.NET, tmp_path / "experts", classification.EXPERTS, **QUIET
+    )
+    for size in (1, 3):
+        made = classification._made(f"fbpc/{size}", data, experts, 0)
+        assert made.provenance.config["lr_images"] == 10.0 * size
+        assert len(made) == 10 * size
 
 
 def test_samples_are_spread_over_the_chains_of_all_images():

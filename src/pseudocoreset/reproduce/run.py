@@ -176,7 +176,8 @@ def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
     """What these names stand for, what of it was measured, and how long that took."""
     lines = []
     for name in names:
-        lines.append(f"{name}: {NAMES[name]}, on {scope.label}")
+        of_data = "" if name in (EXACT, *STUDIES, COVARIANCE) else f", on {scope.label}"
+        lines.append(f"{name}: {NAMES[name]}{of_data}")
         if name == PICTURES:
             lines.append(f"  {_pictures_line(out, scope)}")
             continue

@@ -14,10 +14,11 @@ from pseudocoreset.evaluation.compare import distances
 from pseudocoreset.evaluation.evaluate import predictions
 from pseudocoreset.evaluation.metrics import scores
 from pseudocoreset.experts import ExpertOptions, ExpertStore, train_experts
-from pseudocoreset.methods import FBPC, VBPC, BPCContrastive, BPCForwardKL, Method
+from pseudocoreset.methods import VBPC, BPCContrastive, BPCForwardKL, Method
 from pseudocoreset.posterior import named_sampler, sample
 from pseudocoreset.reproduce.fidelity.predictions import without_first
 from pseudocoreset.reproduce.small.posterior import Effort, Found, by_hmc, signs_of
+from pseudocoreset.reproduce.small.regression import METHOD
 from pseudocoreset.reproduce.small.study import REFERENCE, Study
 
 DATA, NET, PRIOR = "digits", "mlp:depth=1,width=20", 1.0
@@ -48,24 +49,15 @@ class Made:
     lr_images: float | None = None
 
 
-_FBPC = FBPC(
-    from_epoch=20,
-    gamma=0.1,
-    lr_map=0.01,
-    lr_x=0.05,
-    lr_u=0.05,
-    covariance_steps=10,
-    real_batch=64,
-)
 _SGD = {"steps": 300, "batch": 1000}
 _ADAM = {"steps": 1000, "batch": 1000, "optimizer": "adam", "momentum": 0.9, "lr_images": 0.003}
 _LEARNED = {"labels": "learned", "lr_labels": 0.02}
 MADE = {
     "random+experts": Made(
-        "random real images, experts' labels", _FBPC, {"labels": "experts", "steps": 0}
+        "random real images, experts' labels", METHOD, {"labels": "experts", "steps": 0}
     ),
-    "fbpc": Made("FBPC", _FBPC, _SGD, 10.0),
-    "fbpc+experts": Made("FBPC, experts' labels", _FBPC, {**_SGD, "labels": "experts"}, 10.0),
+    "fbpc": Made("FBPC", METHOD, _SGD, 10.0),
+    "fbpc+experts": Made("FBPC, experts' labels", METHOD, {**_SGD, "labels": "experts"}, 10.0),
     "bpc-fkl": Made("BPC-fKL", BPCForwardKL(), _SGD, 3.0),
     "bpc-cd": Made("BPC-CD", BPCContrastive(prior=PRIOR, warm_up=1000), _ADAM),
     "vbpc": Made("VBPC, learned labels", VBPC(), {**_ADAM, **_LEARNED}),
