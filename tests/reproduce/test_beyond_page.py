@@ -74,6 +74,16 @@ def test_one_coreset_has_no_deviation_and_jpeg_no_numbers():
     assert row_of(beyond_table(found_of(one), "cifar10").markdown(), "1", title)[12].startswith("≥")
 
 
+def test_coreset_of_table_1_has_no_time_of_its_own():
+    again = made_beyond("fbpc", 1, 40.0, coresets=1)
+    for each in again.content["coresets"]:
+        each |= {"distill_s": 0.0, "distill_whole": False}
+    row = row_of(
+        beyond_table(found_of(again), "cifar10").markdown(), "1", "FBPC, pixels, hard labels"
+    )
+    assert row[12] == "–"
+
+
 def test_tables_have_only_measured_cells():
     found = found_of(made_beyond("best", 10, 74.0), made_beyond("ablation-pixels", 10, 70.0))
     assert len(beyond_table(found, "cifar10").markdown().splitlines()) == 2 + 1

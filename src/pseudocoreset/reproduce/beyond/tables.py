@@ -102,13 +102,15 @@ def _count(value: float | None) -> str:
 def minutes_words(cell: BeyondCell) -> str:
     """Experts + distillation + scoring, in minutes; at least this many where some are not known."""
     content = cell.content
+    if all(not each["distill_s"] and not each["distill_whole"] for each in cell.coresets):
+        return UNKNOWN  # a coreset of Table 1
     whole = content["experts_whole"] and all(each["distill_whole"] for each in cell.coresets)
     return ("" if whole else "≥ ") + " + ".join(f"{part:.1f}" for part in cell.minutes())
 
 
 def ablation_table(found: Found, data: str) -> TextTable:
     """What each ingredient adds, scored three ways; one row per measured coreset."""
-    header = ("coreset", "numbers", *WAYS.values(), "ECE pooled", "last layer, pooled", "minutes")
+    header = ("coreset", "numbers", "updates", *WAYS.values(), "ECE pooled", "minutes")
     rows = []
     for name, kind in ablation(data).items():
         cell = found.get(_cell(name, ABLATED))
@@ -118,13 +120,19 @@ def ablation_table(found: Found, data: str) -> TextTable:
             (
                 kind.title,
                 _count(cell.storage("numbers")),
+                updates_words(cell),
                 *(pair(cell, way) for way in WAYS),
                 _one(cell.score("ece"), 3),
-                pair(cell, "pooled", "last-layer"),
                 minutes_words(cell),
             )
         )
     return TextTable(header, [rows])
+
+
+def updates_words(cell: BeyondCell) -> str:
+    """The updates of a coreset; those of its last method where several follow one another."""
+    config = cell.coresets[0]["config"]
+    return ("+ " if len(cell.content["methods"]) > 1 else "") + _count(config.get("steps"))
 
 
 def goals_table(found_of: Callable[[str], Found]) -> TextTable:
