@@ -181,13 +181,40 @@ def test_another_posterior_scores_the_same_coresets(tmp_path, monkeypatch):
     words = ["beyond", *SMALL, "--out", out, "--work", work, "--cells", "best/1", "--coresets", 1]
     run(*words, "--quiet")
     before = content_of(out, "best")["coresets"][0]
-    monkeypatch.setattr(kinds_of, "SCORED_BY", {"sghmc": SHORT, "map": SHORT, "last-layr": {}})
+    monkeypatch.setattr(kinds_of, "SCORED_BY", {"sghmc": SHORT, "map": SHORT})
     monkeypatch.setattr(making, "run_job", None)  # nothing is made once more
     run(*words, "--quiet")
     after = content_of(out, "best")["coresets"][0]
     assert after["scores"].keys() == {"sghmc", "map"}
     assert after["scores"]["sghmc"] == before["scores"]["sghmc"]
     assert after["fingerprint"] == before["fingerprint"]
+
+
+def test_only_headline_coresets_are_scored_by_all_posteriors(monkeypatch):
+    monkeypatch.setattr(kinds_of, "SCORED_BY", {"sghmc": SHORT, "last-layer": SHORT})
+    found = kinds("digits", 10)
+    both = {name for name, kind in found.items() if len(kinds_of.samplers(kind, 10)) == 2}
+    assert both == {"best", "vbpc", "fbpc"}
+    assert kinds_of.samplers(found["random"], 10).keys() == {"sghmc"}
+
+
+def test_coreset_of_table_1_is_scored_again(results, tmp_path):
+    """The shipped one if it has the recipe; else one is made."""
+    out = tmp_path / "results"
+    options = {"ipc": 1, "net": "convnet:width=4", "device": "cpu", "progress": False}
+    other = distill(load_data("digits"), (), "random", **options, seed=5)
+    config = {**other.provenance.config, "recipe": "paper"}
+    words = ["beyond", *SMALL, "--out", out, "--cells", "fbpc/1", "--quiet"]
+    for recipe, again in (("paper", False), ("tuned", True)):
+        config["recipe"] = recipe
+        shipped = replace(other, provenance=replace(other.provenance, config=config))
+        shipped.save(shipped_path(out, SCOPE, "fbpc", 1), half=True)
+        run(*words, "--work", tmp_path / recipe)
+        content = content_of(out, "fbpc")
+        (entry,) = content["coresets"]
+        assert (entry["fingerprint"] == other.rounded("half").fingerprint) == again
+        assert (content["experts"] is None) == again
+        cell("fbpc").path(out, SCOPE).unlink()
 
 
 def test_temperature_is_that_of_the_held_out_images(tmp_path):
@@ -229,7 +256,7 @@ def test_methods_follow_one_another(monkeypatch, tmp_path):
     making.make(kind, 1, work, None, 3)
     (first, second) = calls
     assert first[:2] == ("fbpc-isotropic", {"ipc": 1, "labels": "experts", "steps": 7})
-    options = {"ipc": 1, "init": str(first[3]), "form": "mosaic:2", "labels": "learned", "steps": 7}
+    options = {"ipc": 1, "init": str(first[3]), "form": "mosaic:2", "labels": "learned"}
     assert second[:2] == ("fbpc", options)
     assert first[3] != second[3]
     assert first[3].name == "beyond-fbpc-isotropic-best-labels=experts-ipc1-seed3"
@@ -256,7 +283,8 @@ def test_same_coreset_is_made_once_for_several_kinds():
     assert found["best"].made_as(0) == found["best-bytes"].made_as(0)
     assert found["ablation-finish"].made_as(0) == found["best"].made_as(0)
     names = {kind.made_as(len(kind.methods) - 1) for kind in found.values()}
-    assert len(names) == len(found) - 2  # jpeg is made of what random+experts is, and see above
+    assert found["ablation-learned"].made_as(0) == found["best"].made_as(0)
+    assert len(names) == len(found) - 3  # jpeg is made of what random+experts is, and see above
 
 
 def test_compressed_images_are_real_ones_that_fit():

@@ -32,7 +32,7 @@ from pseudocoreset.reproduce.cells import (
 )
 from pseudocoreset.reproduce.one_image import outputs_at_one_image
 from pseudocoreset.reproduce.settings import EXPERT_BATCH, EXPERT_LR, CellSettings
-from pseudocoreset.reproduce.shipped import shipped_path
+from pseudocoreset.reproduce.shipped import shipped_coreset
 from pseudocoreset.reproduce.stored import SCORE_KEYS, Measured
 from pseudocoreset.reproduce.time_spent import TimeSpent
 from pseudocoreset.run_folder import OtherRunError
@@ -194,11 +194,7 @@ def shipped_for(cell: Cell, work: Work) -> Pseudocoreset | None:
         return None
     if work.results is None or work.scope.holdout:
         return None
-    path = shipped_path(work.results, work.scope, cell.method, cell.ipc)
-    coreset = Pseudocoreset.load(path) if path.exists() else None
-    if coreset is None or coreset.provenance.config.get("recipe") != cell.recipe:
-        return None
-    return coreset
+    return shipped_coreset(work.results, work.scope, cell.method, cell.ipc, cell.recipe)
 
 
 def _made(cell: Cell, work: Work) -> Made:

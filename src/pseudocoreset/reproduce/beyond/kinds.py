@@ -27,7 +27,7 @@ ABLATED = 10
 JPEG_QUALITY = 25
 """Of the JPEG files, on libjpeg's scale from 1 to 95; the same at all sizes."""
 SCORED_BY: dict[str, Mapping[str, Any]] = {"sghmc": {}, "last-layer": {"every": 1000}}
-"""The samplers that every coreset is scored with, by their differences from the protocol `tuned`. A
+"""The samplers that coresets are scored with, by their differences from the protocol `tuned`. A
 chain of `last-layer` trains one network, with as many epochs as SGHMC."""
 CHAINS_BY_SIZE: dict[int, Mapping[str, Any]] = {1: {}, 10: {}, 50: {}}
 """The same for SGHMC by stored images per class, whatever the coreset."""
@@ -51,6 +51,10 @@ class Kind:
     """Whether it needs experts."""
     repeated: bool = False
     """Whether it is made several times, of different seeds."""
+    of_table1: bool = False
+    """Whether the coreset of Table 1 is scored again, if it comes with the results."""
+    headline: bool = False
+    """Whether it is scored by all posteriors of `SCORED_BY`, not by SGHMC alone."""
     fills: bool = False
     """Whether it has as many images as the best coreset has room for."""
     jpeg: bool = False
@@ -80,7 +84,7 @@ class Budget(NamedTuple):
 def kinds(data: str, ipc: int) -> dict[str, Kind]:
     """All that is measured at a size, by name."""
     found = {
-        "best": Kind("best", BEST[ipc], repeated=True),
+        "best": Kind("best", BEST[ipc], repeated=True, headline=True),
         "best-bytes": Kind("best, one byte a pixel", BEST[ipc], precision="byte", repeated=True),
         **controls(data, ipc),
     }
@@ -112,8 +116,16 @@ def controls(data: str, ipc: int) -> dict[str, Kind]:
             "tuned",
             {"form": "pixels", "labels": "learned"},
             experts=False,
+            headline=True,
         ),
-        "fbpc": Kind("FBPC, pixels, hard labels", ("fbpc",), "tuned", plain),
+        "fbpc": Kind(
+            "FBPC, pixels, hard labels",
+            ("fbpc",),
+            "tuned",
+            plain,
+            of_table1=True,
+            headline=True,
+        ),
     }
 
 
@@ -124,7 +136,7 @@ def ablation(data: str) -> dict[str, Kind]:
     return {
         "ablation-pixels": Kind("FBPC-isotropic, pixels, hard labels", isotropic, "tuned", plain),
         "ablation-mosaic": Kind("+ form of the best", isotropic, changes={"labels": "hard"}),
-        "ablation-learned": Kind("+ learned labels", isotropic, changes={"labels": "learned"}),
+        "ablation-learned": Kind("+ learned labels (the best settings)", isotropic),
         "ablation-experts": Kind(
             "the same, experts' labels instead", isotropic, changes={"labels": "experts"}
         ),
@@ -170,11 +182,11 @@ def images_that_fill(data: Data, ipc: int, soft: bool) -> int:
     return max(1, budget(data, ipc).numbers // (each * data.classes))
 
 
-def samplers(ipc: int) -> dict[str, Sampler]:
-    """The posteriors that coresets of a size are scored by; those that this version has."""
+def samplers(kind: Kind, ipc: int) -> dict[str, Sampler]:
+    """The posteriors that coresets of a kind and size are scored by."""
     found = {}
     for name, changes in SCORED_BY.items():
-        if name in SAMPLERS:
+        if kind.headline or name == "sghmc":
             of_size = CHAINS_BY_SIZE[ipc] if name == "sghmc" else {}
             found[name] = named_sampler("tuned", SAMPLERS[name](**{**changes, **of_size}))
     return found

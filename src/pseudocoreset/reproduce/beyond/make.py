@@ -85,8 +85,8 @@ def _stage(
     changes: dict[str, Any] = dict(kind.changes)
     if start is not None:
         changes = _later_changes(*start, recipe_for(work.data.name, ipc, name, kind.recipe))
-    if work.options.steps is not None and method.makes_updates:
-        changes["steps"] = work.options.steps
+    if work.options.steps is not None and method.makes_updates and start is None:
+        changes["steps"] = work.options.steps  # a finish has its own
     stores = () if experts is None else (experts,)
     options = DistillOptions(ipc=ipc, **{k: v for k, v in changes.items() if k not in own})
     chosen = method(**{k: v for k, v in changes.items() if k in own})
@@ -109,6 +109,11 @@ def _stage(
             "started with.",
             "work",
         ) from None
+
+
+def shipped_again(coreset: Pseudocoreset) -> Made:
+    """A coreset of Table 1, which is not made again."""
+    return Made(coreset, coreset.stored_numbers, coreset.stored_bytes, 0.0, whole=False)
 
 
 def _later_changes(before: Pseudocoreset, folder: Path, recipe: Recipe) -> dict[str, Any]:

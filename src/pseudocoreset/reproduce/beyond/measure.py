@@ -14,7 +14,7 @@ from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.posterior import Sampler
 from pseudocoreset.reproduce.beyond.kinds import Kind, kinds, samplers
-from pseudocoreset.reproduce.beyond.make import Made, make
+from pseudocoreset.reproduce.beyond.make import Made, make, shipped_again
 from pseudocoreset.reproduce.beyond.stored import (
     BeyondCell,
     held_out_temperature,
@@ -23,7 +23,7 @@ from pseudocoreset.reproduce.beyond.stored import (
 )
 from pseudocoreset.reproduce.cells import Cell
 from pseudocoreset.reproduce.measure_cell import Work, described, experts_for
-from pseudocoreset.reproduce.shipped import shipped_path
+from pseudocoreset.reproduce.shipped import shipped_coreset, shipped_path
 
 
 def measure_beyond(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str]:
@@ -43,7 +43,7 @@ def measure_beyond(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str
             found = read_cell(path, cell) if path.exists() else None
             if found is not None:
                 _refuse_other_data(path, found, work)
-            missing = _missing(found, seed, cell.ipc)
+            missing = _missing(found, seed, samplers(kind, cell.ipc))
             if not missing:
                 continue
             measured = _with_coreset(cell, kind, found, work, out, seed, missing)
@@ -54,11 +54,11 @@ def measure_beyond(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str
             yield f"{cell.table} {cell.name}: measured before (delete {path} to measure it again)"
 
 
-def _missing(found: BeyondCell | None, seed: int, ipc: int) -> dict[str, Sampler]:
+def _missing(found: BeyondCell | None, seed: int, wanted: dict[str, Sampler]) -> dict[str, Sampler]:
     """The posteriors that the coreset of a seed was not yet scored by."""
     there = [] if found is None else [each for each in found.coresets if each["seed"] == seed]
     done = there[0]["scores"] if there else {}
-    return {name: sampler for name, sampler in samplers(ipc).items() if name not in done}
+    return {name: sampler for name, sampler in wanted.items() if name not in done}
 
 
 def _refuse_other_data(path: Path, found: BeyondCell, work: Work) -> None:
@@ -104,7 +104,10 @@ def _with_coreset(
     """The cell with one more coreset, or with more scores of it."""
     assert cell.ipc is not None
     experts, experts_s, experts_whole = None, 0.0, True
-    if kind.experts:
+    of_table1 = None
+    if kind.of_table1 and not work.scope.holdout:
+        of_table1 = shipped_coreset(out, work.scope, kind.methods[0], cell.ipc, kind.recipe)
+    if kind.experts and of_table1 is None:
         experts, watch = experts_for(cell, work)
         experts_s, experts_whole = watch.seconds, watch.whole
         _refuse_other_experts(cell, found, experts)
@@ -114,7 +117,8 @@ def _with_coreset(
     if before is not None and kept.exists():
         entry, coreset = before, Pseudocoreset.load(kept)
     else:
-        made = make(kind, cell.ipc, work, experts, seed)
+        again = of_table1 and shipped_again(of_table1)
+        made = again or make(kind, cell.ipc, work, experts, seed)
         entry, coreset = before or _described(made, seed), made.coreset
         coreset.save(kept, precision=coreset.precision)
     _refuse_other_coreset(cell, entry, coreset)
