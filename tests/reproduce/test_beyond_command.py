@@ -326,6 +326,23 @@ def test_damaged_cells_and_other_experts_are_refused(results, tmp_path, capsys):
     assert "other --data" in capsys.readouterr().err
 
 
+def test_coresets_of_a_cell_may_have_experts_trained_again(tmp_path):
+    out = tmp_path / "results"
+    words = ["beyond", *SMALL, "--out", out, "--cells", "random+experts/1", "--coresets", 1]
+    for seed in (0, 1):  # of the experts too
+        run(*words, "--seed", seed, "--quiet")
+    first, second = content_of(out, "random+experts")["coresets"]
+    assert (first["seed"], second["seed"]) == (0, 1)
+    assert first["experts"] != second["experts"]
+
+
+def test_bytes_are_those_of_the_shipped_coreset(results):
+    shipped = Pseudocoreset.load(shipped_path(results, SCOPE, "best", 1))
+    (entry,) = content_of(results, "best-bytes")["coresets"]
+    assert entry["fingerprint"] == shipped.rounded("byte").fingerprint
+    assert entry["fingerprint"] != shipped.fingerprint
+
+
 def test_listing_and_names(results, capsys):
     run("beyond", "--list", "--data", "digits", "--out", results)
     shown = capsys.readouterr().out

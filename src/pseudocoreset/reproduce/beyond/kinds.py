@@ -51,8 +51,8 @@ class Kind:
     """Whether it needs experts."""
     repeated: bool = False
     """Whether it is made several times, of different seeds."""
-    of_table1: bool = False
-    """Whether the coreset of Table 1 is scored again, if it comes with the results."""
+    shipped: str | None = None
+    """The coreset that is scored again rather than made, if it comes with the results."""
     headline: bool = False
     """Whether it is scored by all posteriors of `SCORED_BY`, not by SGHMC alone."""
     fills: bool = False
@@ -85,7 +85,7 @@ def kinds(data: str, ipc: int) -> dict[str, Kind]:
     """All that is measured at a size, by name."""
     found = {
         "best": Kind("best", BEST[ipc], repeated=True, headline=True),
-        "best-bytes": Kind("best, one byte a pixel", BEST[ipc], precision="byte", repeated=True),
+        "best-bytes": Kind("best, one byte a pixel", BEST[ipc], precision="byte", shipped="best"),
         **controls(data, ipc),
     }
     return {**found, **ablation(data)} if ipc == ABLATED else found
@@ -123,7 +123,7 @@ def controls(data: str, ipc: int) -> dict[str, Kind]:
             ("fbpc",),
             "tuned",
             plain,
-            of_table1=True,
+            shipped="fbpc",
             headline=True,
         ),
     }

@@ -111,9 +111,10 @@ def _stage(
         ) from None
 
 
-def shipped_again(coreset: Pseudocoreset) -> Made:
-    """A coreset of Table 1, which is not made again."""
-    return Made(coreset, coreset.stored_numbers, coreset.stored_bytes, 0.0, whole=False)
+def shipped_again(coreset: Pseudocoreset, precision: str) -> Made:
+    """A coreset that comes with the results, rounded, and not made again."""
+    rounded = coreset.rounded(precision)
+    return Made(rounded, rounded.stored_numbers, rounded.stored_bytes, 0.0, whole=False)
 
 
 def _later_changes(before: Pseudocoreset, folder: Path, recipe: Recipe) -> dict[str, Any]:

@@ -25,6 +25,9 @@ from pseudocoreset.reproduce.cells import Cell
 from pseudocoreset.reproduce.measure_cell import Work, described, experts_for
 from pseudocoreset.reproduce.shipped import shipped_coreset, shipped_path
 
+EXPERTS_ALIKE = ("num", "epochs", "lr", "batch", "net", "dsa", "holdout")
+"""The settings that the experts of all coresets of a cell share."""
+
 
 def measure_beyond(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str]:
     """Measure missing parts of cells and yield a line after each coreset."""
@@ -71,13 +74,14 @@ def _refuse_other_data(path: Path, found: BeyondCell, work: Work) -> None:
 
 
 def _refuse_other_experts(cell: Cell, found: BeyondCell | None, experts: ExpertStore) -> None:
-    """All coresets of a cell are made with the same experts."""
+    """All coresets of a cell are made with experts of the same settings, trained again or not."""
     before = None if found is None else found.content["experts"]
-    if before is not None and before["fingerprint"] != experts.fingerprint:
+    now = described(experts)
+    if before is not None and any(before.get(name) != now[name] for name in EXPERTS_ALIKE):
         words = f"{before['num']} of {before['epochs']} epochs"
         raise UserError(
             f"{cell.name} was measured with other experts, {words}: give the same `num`, `epochs` "
-            "and `work`, or another `out`.",
+            "and `lr`, or another `out`.",
             "num",
         )
 
@@ -104,10 +108,10 @@ def _with_coreset(
     """The cell with one more coreset, or with more scores of it."""
     assert cell.ipc is not None
     experts, experts_s, experts_whole = None, 0.0, True
-    of_table1 = None
-    if kind.of_table1 and not work.scope.holdout:
-        of_table1 = shipped_coreset(out, work.scope, kind.methods[0], cell.ipc, kind.recipe)
-    if kind.experts and of_table1 is None:
+    shipped = None
+    if kind.shipped and not work.scope.holdout:
+        shipped = shipped_coreset(out, work.scope, kind.shipped, cell.ipc, kind.recipe)
+    if kind.experts and shipped is None:
         experts, watch = experts_for(cell, work)
         experts_s, experts_whole = watch.seconds, watch.whole
         _refuse_other_experts(cell, found, experts)
@@ -117,9 +121,11 @@ def _with_coreset(
     if before is not None and kept.exists():
         entry, coreset = before, Pseudocoreset.load(kept)
     else:
-        again = of_table1 and shipped_again(of_table1)
-        made = again or make(kind, cell.ipc, work, experts, seed)
-        entry, coreset = before or _described(made, seed), made.coreset
+        if shipped is not None:
+            made = shipped_again(shipped, kind.precision)
+        else:
+            made = make(kind, cell.ipc, work, experts, seed)
+        entry, coreset = before or _described(made, seed, experts), made.coreset
         coreset.save(kept, precision=coreset.precision)
     _refuse_other_coreset(cell, entry, coreset)
     scores = dict(entry["scores"])
@@ -127,8 +133,8 @@ def _with_coreset(
         temperature = held_out_temperature(out, work.scope, cell, name)
         scores[name] = _scored(coreset, sampler, work, seed, temperature)
     if cell.method == "best" and seed == work.seed and not work.scope.holdout:
-        shipped = shipped_path(out, work.scope, "best", cell.ipc)
-        coreset.save(shipped, precision=coreset.precision)
+        path = shipped_path(out, work.scope, "best", cell.ipc)
+        coreset.save(path, precision=coreset.precision)
     others = [each for each in entries if each["seed"] != seed]
     content = {
         "title": kind.title,
@@ -148,11 +154,12 @@ def _with_coreset(
     return BeyondCell(cell, content)
 
 
-def _described(made: Made, seed: int) -> dict[str, Any]:
+def _described(made: Made, seed: int, experts: ExpertStore | None) -> dict[str, Any]:
     coreset = made.coreset
     return {
         "seed": seed,
         "fingerprint": coreset.fingerprint,
+        "experts": None if experts is None else experts.fingerprint,
         "storage": {
             "numbers": made.numbers,
             "bytes": made.bytes,
