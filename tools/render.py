@@ -11,6 +11,7 @@ the code in the pages of examples, and the pictures and LaTeX tables in results/
 import argparse
 from pathlib import Path
 
+from beyond_findings import FINDINGS
 from examples_page import example_blocks
 from gallery_page import draw_gallery, gallery_page
 from goals import goals_table
@@ -83,7 +84,9 @@ def rendered(root: Path) -> dict[Path, str]:
     blocks |= {**scaling_tables(results), **tune_tables(results), **example_blocks(root)}
     beyond = root / "docs" / "beyond.md"
     texts = {page: repository_page(results, page), **latex_tables(results)}
-    texts[beyond] = beyond_page(results, beyond, COMMAND, search_section(results, beyond))
+    texts[beyond] = beyond_page(
+        results, beyond, COMMAND, findings=FINDINGS, closing=search_section(results, beyond)
+    )
     gallery = root / "docs" / "gallery.md"
     texts[gallery] = gallery_page(results, gallery)
     texts[root / "docs" / "notebook.md"], _ = notebook_parts(root)

@@ -259,7 +259,7 @@ def test_methods_follow_one_another(monkeypatch, tmp_path):
     options = {"ipc": 1, "init": str(first[3]), "form": "mosaic:2", "labels": "learned"}
     assert second[:2] == ("fbpc", options)
     assert first[3] != second[3]
-    assert first[3].name == "beyond-fbpc-isotropic-best-labels=experts-ipc1-seed3"
+    assert first[3].name == "beyond-fbpc-isotropic-best-labels=experts-ipc1-7-updates-seed3"
 
 
 (INIT,) = (each for each in fields(DistillOptions) if each.name == "init")

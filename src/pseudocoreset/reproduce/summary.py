@@ -82,7 +82,10 @@ def best_rows(out: Path, scope: Scope) -> list[Row]:
     beyond = found_cells(out, scope)
     cells = [Cell(BEYOND, "best", ipc, None) for ipc in SIZES]
     if any(cell in beyond for cell in cells):
-        return [(title, *(pair(beyond.get(c), way) for c in cells)) for way, title in BEST.items()]
+        return [
+            (title, *(pair(beyond.get(c), way, spread=False) for c in cells))
+            for way, title in BEST.items()
+        ]
     found = measured_cells(out, scope, TABLE2)
     best = [found.get(Cell(TABLE2, "fbpc-isotropic", ipc, "best")) for ipc in SIZES]
     if not any(best):

@@ -57,7 +57,8 @@ def make(kind: Kind, ipc: int, work: Work, experts: ExpertStore | None, seed: in
     seconds, whole = 0.0, True
     for stage in range(len(kind.methods)):
         store = "" if experts is None else f"-{len(experts)}x{experts.last_epoch}"
-        name = f"{kind.made_as(stage)}-ipc{images}{store}-seed{seed}"
+        steps = "" if work.options.steps is None else f"-{work.options.steps}-updates"
+        name = f"{kind.made_as(stage)}-ipc{images}{store}{steps}-seed{seed}"
         folder = work.folder / "runs" / f"beyond-{name}"
         watch = TimeSpent(folder / "seconds.json")
         with watch:

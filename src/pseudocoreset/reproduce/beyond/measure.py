@@ -125,7 +125,7 @@ def _with_coreset(
             made = shipped_again(shipped, kind.precision)
         else:
             made = make(kind, cell.ipc, work, experts, seed)
-        entry, coreset = before or _described(made, seed, experts), made.coreset
+        entry, coreset = before or _described(made, seed, experts, experts_s), made.coreset
         coreset.save(kept, precision=coreset.precision)
     _refuse_other_coreset(cell, entry, coreset)
     scores = dict(entry["scores"])
@@ -154,12 +154,15 @@ def _with_coreset(
     return BeyondCell(cell, content)
 
 
-def _described(made: Made, seed: int, experts: ExpertStore | None) -> dict[str, Any]:
+def _described(
+    made: Made, seed: int, experts: ExpertStore | None, experts_s: float
+) -> dict[str, Any]:
     coreset = made.coreset
     return {
         "seed": seed,
         "fingerprint": coreset.fingerprint,
         "experts": None if experts is None else experts.fingerprint,
+        "experts_s": experts_s,
         "storage": {
             "numbers": made.numbers,
             "bytes": made.bytes,

@@ -37,14 +37,15 @@ versions, device and time.
 - Scores are those of one network (the last sample of a chain, comparable with other
   people's single networks), of one chain, and of all chains pooled. The first two are means over
   the chains.
-- ± is the standard deviation over coresets of different seeds, made with the same experts.
+- ± is the standard deviation over coresets of different seeds. The two best coresets of a size for
+  CIFAR-10 were made with different experts, trained in the same way.
 - *at T* is the pooled posterior with its predictive distribution at temperature T. T was fitted on
   held-out training images, with another coreset made without these images. For CIFAR-10 that
   coreset had 20 experts, `--steps` 1500, 700 and 600, and image steps up to twice as large.
 - *last layer* is the closed-form posterior of the last layer (`--sampler last-layer`) on the same
   coreset and network.
-- *steps* counts the steps of a chain. *minutes* includes all experts, one coreset and its SGHMC
-  scores.
+- *steps* counts the steps of a chain. *minutes* is for all experts + one coreset + its SGHMC
+  scores, on one H200 with up to five other runs at the same time. Alone, each takes less.
 - Controls use at most the storage of the best coreset: as many real images as its numbers allow, or
   as many JPEG files of quality {JPEG_QUALITY} as its bytes allow at one byte a pixel.
 - Recipes were chosen on held-out training images and fixed before scoring the test images. The
@@ -59,12 +60,14 @@ many images.
 _COMMANDS = """\
 ## Commands
 
-The first command scores held-out images to find the temperatures, the second scores the test
-images. Run a command again to resume: measured cells are skipped. `--cells` chooses cells, such as
-`best/10,random/*`. `--num` and `--epochs` set the number and epochs of the experts.
+The first command scores held-out images to find the temperatures. The others score the test images:
+the best coresets, the ablation, and the controls. Run a command again to resume: measured cells are
+skipped. `--num` and `--epochs` set the number and epochs of the experts.
 
 ```sh
 pseudocoreset reproduce beyond --data cifar10:DIR --num 20 --holdout 5000 --cells 'best/*'
+pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --coresets 2 --cells 'best/*'
+pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --steps 800 --cells 'ablation-*'
 pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --coresets 1
 ```
 
@@ -98,19 +101,23 @@ def beyond_table_text(out: Path, scope: Scope) -> str:
     return "\n".join(part.markdown() for part in parts)
 
 
-def beyond_page(out: Path, page: Path, writer: str = COMMAND, closing: str = "") -> str:
+def beyond_page(
+    out: Path, page: Path, writer: str = COMMAND, *, findings: str = "", closing: str = ""
+) -> str:
     """The whole page.
 
     Args:
         out: the folder of the results
         page: the path that the page is for
         writer: the command that writes it
+        findings: what the tables show, in words
         closing: what comes after the tables
     """
     results = relpath(out, page.parent)
     parts = [
         f"{MARK.format(writer)}\n\n# Beyond the paper: the best coreset for its size\n",
         _OPENING,
+        *([findings] if findings else []),
     ]
     for scope in beyond_scopes(out):
         parts += _scope_parts(out, scope, results)

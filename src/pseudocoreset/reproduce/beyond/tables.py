@@ -75,12 +75,15 @@ def _figures(cell: BeyondCell) -> tuple[str, ...]:
     )
 
 
-def pair(cell: BeyondCell | None, way: str, sampler: str = "sghmc") -> str:
-    """Accuracy / NLL with their deviations over coresets."""
+def pair(cell: BeyondCell | None, way: str, sampler: str = "sghmc", *, spread: bool = True) -> str:
+    """Accuracy / NLL, with their deviations over coresets unless `spread` is False."""
     scores = [None if cell is None else cell.score(n, way, sampler) for n in ("accuracy", "nll")]
-    if None in scores:
+    if not spread:
+        scores = [None if each is None else each._replace(std=None) for each in scores]
+    accuracy, nll = scores
+    if accuracy is None or nll is None:
         return UNKNOWN
-    return f"{_one(scores[0], 1)} / {_one(scores[1], 2)}"
+    return f"{_one(accuracy, 1)} / {_one(nll, 2)}"
 
 
 def _one(figure: Figure | None, digits: int) -> str:
@@ -163,7 +166,7 @@ def _goal_row(goal: Goal, found: Found) -> tuple[str, ...]:
         met = None
         if wanted is not None and accuracy is not None and nll is not None:
             met = accuracy.mean >= wanted[0] and nll.mean <= wanted[1]
-        row.append(UNKNOWN if wanted is None else _verdict(pair(cell, goal.way), met))
+        row.append(UNKNOWN if wanted is None else _verdict(pair(cell, goal.way, spread=False), met))
     return tuple(row)
 
 
@@ -187,7 +190,7 @@ def published_table(found: Found) -> TextTable:
             f"**ours, {title}**",
             "best form",
             title,
-            *(pair(found.get(_cell("best", ipc)), way) for ipc in SIZES),
+            *(pair(found.get(_cell("best", ipc)), way, spread=False) for ipc in SIZES),
         )
         for way, title in WAYS.items()
     ]
