@@ -76,7 +76,7 @@ def shortened(monkeypatch):
         for name, how in classification.MADE.items()
     }
     fast = {"max_map_steps": 3, "from_epoch": 1, "covariance_steps": 2}
-    for name in ("fbpc", "fbpc+experts", "random+experts"):
+    for name in ("fbpc", "fbpc+experts", "random+experts", "fbpc-after-vbpc"):
         made[name] = replace(made[name], method=replace(made[name].method, **fast))
     made["bpc-cd"] = replace(
         made["bpc-cd"], method=replace(made["bpc-cd"].method, warm_up=1, chains=1)
@@ -103,6 +103,19 @@ def test_step_of_a_mean_over_the_images_grows_with_their_number(shortened, tmp_p
         made = classification._made(f"fbpc/{size}", data, experts, 0)
         assert made.provenance.config["lr_images"] == 10.0 * size
         assert len(made) == 10 * size
+
+
+@pytest.mark.filterwarnings("ignore:.*did not reach the loss:RuntimeWarning")
+def test_a_way_starts_from_the_coreset_of_another(shortened, tmp_path):
+    data = load_data("digits")
+    experts = train_experts(
+        data, classification.NET, tmp_path / "experts", classification.EXPERTS, **QUIET
+    )
+    for name, first in (("vbpc-after-fbpc", "fbpc"), ("fbpc-after-vbpc", "vbpc+hard")):
+        start = classification._made(f"{first}/2", data, experts, 0)
+        made = classification._made(f"{name}/2", data, experts, 0)
+        assert made.provenance.config["init_coreset"] == start.fingerprint
+        assert made.fingerprint != start.fingerprint
 
 
 def test_samples_are_spread_over_the_chains_of_all_images():

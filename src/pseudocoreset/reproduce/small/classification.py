@@ -41,12 +41,14 @@ class Made:
         method: its method
         options: of `distill`
         lr_images: for one image per class; the gradient is that of a mean over the images
+        after: the way whose coreset this one starts from; default: real images
     """
 
     title: str
     method: Method
     options: dict[str, Any] = field(default_factory=dict)
     lr_images: float | None = None
+    after: str | None = None
 
 
 _SGD = {"steps": 300, "batch": 1000}
@@ -62,6 +64,10 @@ MADE = {
     "bpc-cd": Made("BPC-CD", BPCContrastive(prior=PRIOR, warm_up=1000), _ADAM),
     "vbpc": Made("VBPC, learned labels", VBPC(), {**_ADAM, **_LEARNED}),
     "vbpc+hard": Made("VBPC, hard labels", VBPC(), _ADAM),
+    "vbpc-after-fbpc": Made(
+        "VBPC from FBPC's images, learned labels", VBPC(), {**_ADAM, **_LEARNED}, after="fbpc"
+    ),
+    "fbpc-after-vbpc": Made("FBPC from VBPC's images", METHOD, _SGD, 10.0, after="vbpc+hard"),
 }
 OF_ALL = {
     "hmc": "all images, other chains",
@@ -118,6 +124,8 @@ def _made(name: str, data: Data, experts: ExpertStore, seed: int) -> Pseudocores
     how = MADE[method]
     if how.lr_images is not None:
         asked["lr_images"] = how.lr_images * int(size)
+    if how.after is not None:
+        asked["init"] = _made(f"{how.after}/{size}", data, experts, seed)
     if how.method.needs_experts:
         return distill(data, experts, how.method, **asked, **how.options)
     return distill(data, (), how.method, net=NET, dsa="off", **asked, **how.options)
