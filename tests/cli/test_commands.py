@@ -346,7 +346,7 @@ def test_evaluate_checks_all_networks_first(folder, monkeypatch, capsys):
         ["experts", "--data", "cifar10:nowhere", "--out", "x"],
         ["experts", "--data", "digits", "--out", "x", "--dsa", "nonsense"],
         ["experts", "--data", "digits", "--out", "x", "--device", "nonsense"],
-        ["experts", "--data", "digits", "--out", "x", "--holdout", "7"],
+        ["experts", "--data", "digits", "--out", "x", "--holdout", "1297"],
         ["experts", "--data", "digits", "--out", "x", "--from-replay", "nowhere"],
         ["experts", "--config", "nowhere.yaml"],
         ["distill", "--data", "digits", "--out", "x"],

@@ -124,17 +124,38 @@ def test_data_that_contradict_their_task_are_refused(digits, diabetes):
     refused("target_scaling", replace, diabetes, target_scaling=None)
 
 
-def test_holdout_is_balanced_and_no_longer_trained_on(digits):
+def test_holdout_is_no_longer_trained_on(digits):
     held = digits.hold_out(100, seed=3)
-    assert torch.bincount(held.holdout.targets).tolist() == [10] * 10
     assert (len(held.train), held.num_train) == (1197, 1297)
     assert held.class_counts == digits.class_counts == digits.train.targets.bincount().tolist()
-    assert held.train.class_counts(11) == [count - 10 for count in held.class_counts] + [0]
     both = torch.cat([held.train.inputs, held.holdout.inputs]).flatten(1).tolist()
     assert sorted(both) == sorted(digits.train.inputs.flatten(1).tolist())
     assert held.fingerprint == digits.hold_out(100, seed=3).fingerprint
     assert held.fingerprint != digits.hold_out(100, seed=4).fingerprint
     assert digits.hold_out(0) is digits
+
+
+@pytest.mark.parametrize(
+    ("sizes", "number", "shares"),
+    [
+        ((40, 40, 40), 30, [10, 10, 10]),
+        ((90, 20, 10), 12, [9, 2, 1]),
+        ((90, 20, 10), 13, [10, 2, 1]),
+        ((100, 1, 3), 26, [25, 0, 1]),
+        ((100, 1, 3), 101, [99, 0, 2]),
+        ((50, 2, 2), 51, [49, 1, 1]),
+    ],
+)
+def test_held_out_points_are_in_proportion_to_the_classes(sizes, number, shares):
+    labels = torch.arange(3).repeat_interleave(torch.tensor(sizes))
+    points = from_arrays(
+        torch.arange(len(labels) * 2.0).reshape(-1, 2).numpy(),
+        labels.numpy(),
+        np.zeros((3, 2)),
+        np.arange(3),
+    )
+    held = points.hold_out(number).holdout
+    assert torch.bincount(held.targets, minlength=3).tolist() == shares
 
 
 def test_holdout_of_a_regression_is_any_number(diabetes):
@@ -148,7 +169,7 @@ def test_holdout_of_a_regression_is_any_number(diabetes):
 
 
 def test_holdout_that_cannot_be_taken_is_refused(digits, diabetes):
-    for data, numbers in ((digits, (101, -10, 1240)), (diabetes, (-1, len(diabetes.train)))):
+    for data, numbers in ((digits, (-10, 1288, 1297)), (diabetes, (-1, len(diabetes.train)))):
         for number in numbers:
             refused("holdout", data.hold_out, number, naming=number)
     refused("holdout", digits.hold_out(10).hold_out, 10)

@@ -60,7 +60,7 @@ class DataOptions(Options):
     image_size: int | None = option(None, "resize images to this many pixels per side", at_least=1)
     holdout: int = option(
         0,
-        "number of training points to exclude from training, spread evenly over the classes",
+        "number of training points to exclude from training, of each class in proportion",
         at_least=0,
     )
     target: str | None = option(None, "table column to predict; default: the last")

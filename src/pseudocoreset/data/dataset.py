@@ -318,12 +318,13 @@ class Data:
         return other
 
     def hold_out(self, number: int, seed: int = 0) -> "Data":
-        """Set aside `number` training points, equally many of each class, for choosing settings.
+        """Set aside `number` training points for choosing settings.
 
-        The choice depends only on `seed`, so the same number always gives the same points.
+        Each class gives a share in proportion to its size. The choice depends only on `seed`, so
+        the same number always gives the same points.
 
         Args:
-            number: how many; a multiple of the number of classes
+            number: how many; each class keeps at least one point
             seed: chooses the points
         """
         if number == 0:
@@ -352,32 +353,34 @@ class Data:
     ) -> list[tuple[Int64[Tensor, " _"], int]]:
         """Points, class by class, and how many of them are to be held out."""
         if self.task == "regression":
-            if not 0 < number < len(order):
-                raise UserError(
-                    f"`holdout` is {number}, and {self.name} has {len(order)} training points: "
-                    f"give 0 to {len(order) - 1}.",
-                    "holdout",
-                )
-            return [(order, number)]
-        if number < 0 or number % self.classes:
+            most, parts = len(order) - 1, [order]
+        else:
+            labels = self.train.targets.cpu()[order]
+            parts = [order[labels == label] for label in range(self.classes)]
+            most = sum(max(len(members) - 1, 0) for members in parts)
+        if not 0 < number <= most:
             raise UserError(
-                f"`holdout` is {number}, which can't be split equally over the {self.classes} "
-                f"classes of {self.name}: give 0 or a multiple of {self.classes}.",
+                f"`holdout` is {number}, and {self.name} has {len(order)} training points: "
+                f"give 0 to {most}.",
                 "holdout",
             )
-        each = number // self.classes
-        labels = self.train.targets.cpu()[order]
-        shares = []
-        for label, name in enumerate(self.class_names):
-            members = order[labels == label]
-            if len(members) <= each:
-                raise UserError(
-                    f"`holdout` is {number}, which takes {each} points of class {name!r}, and it "
-                    f"has {len(members)}: give a smaller number.",
-                    "holdout",
-                )
-            shares.append((members, each))
-        return shares
+        shares = _in_proportion(number, [len(members) for members in parts])
+        return list(zip(parts, shares, strict=True))
+
+
+def _in_proportion(number: int, sizes: Sequence[int]) -> list[int]:
+    """Shares of the sizes that add up to a number and leave at least one of each.
+
+    Shares are rounded down; the largest remainders are then rounded up.
+    """
+    whole = sum(sizes)
+    shares = [number * size // whole for size in sizes]
+    order = sorted(range(len(sizes)), key=lambda part: -(number * sizes[part] % whole))
+    while sum(shares) < number:
+        for part in order:
+            if sum(shares) < number and shares[part] < sizes[part] - 1:
+                shares[part] += 1
+    return shares
 
 
 def check_task(task: str) -> Task:

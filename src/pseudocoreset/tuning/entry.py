@@ -119,8 +119,4 @@ def held_out(data: Data, stores: Sequence[ExpertStore], number: int | None = Non
 def _number_held_out(data: Data, stores: Sequence[ExpertStore]) -> int:
     if stores:
         return stores[0].identity.holdout
-    most = min(MOST_HELD_OUT, len(data.train) // SHARE_HELD_OUT)
-    if data.task == "regression":
-        return most
-    smallest = min(data.train.class_counts(data.classes))
-    return min(most // data.classes, smallest // 2) * data.classes
+    return min(MOST_HELD_OUT, len(data.train) // SHARE_HELD_OUT)
