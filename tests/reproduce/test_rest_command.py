@@ -159,6 +159,27 @@ def test_shipped_coreset_is_scored_on_other_networks(results, tmp_path):
     assert "the shipped coreset" in line_of(details, "10", "made for ConvNet", "paper")
 
 
+def test_scores_stay_where_the_protocol_of_the_paper_diverges(
+    results, tmp_path, capsys, monkeypatch
+):
+    out = tmp_path / "results"
+    shutil.copytree(results, out)
+    diverges = replace(TINY_OF_PAPER, step=1e30)
+    monkeypatch.setattr(measuring, "SAMPLERS", (TINY, diverges))
+    for _ in range(2):
+        run("cross-architecture", *SMALL, "--cells", "fbpc/10/vgg11", "--out", out)
+    said = capsys.readouterr().out
+    assert "measured before" in said
+    assert "Chains diverged: 10 per class on VGG11." in said
+    cell = content(out, "cross-architecture", "fbpc-ipc10-paper-on-vgg11")
+    assert cell["by_paper"] is None
+    assert f"{100 * cell['accuracy']:.1f} ± " in said
+    monkeypatch.setattr(measuring, "SAMPLERS", (diverges, TINY_OF_PAPER))
+    words = ["cross-architecture", *map(str, SMALL), "--cells", "fbpc/10/resnet18"]
+    assert main(["reproduce", *words, "--out", str(out)]) == 2
+    assert "diverged" in capsys.readouterr().err
+
+
 def test_shipped_coreset_of_another_recipe_network_or_holdout_is_not_taken(results):
     options = measuring.ReproduceOptions()
     work = measuring.Work(load_data("digits"), SCOPE, results, options, 0, "cpu", SILENT)

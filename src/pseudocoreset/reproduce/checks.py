@@ -22,7 +22,7 @@ _OUTPUTS: Shape = {"class": str, "classes": [str], "mean": [float], "std": [floa
 
 def check_more(content: dict[str, Any], cell: Cell) -> None:
     """Raise ValueError or OSError where a cell's own parts are damaged."""
-    for scores in (content, content["by_paper"]):
+    for scores in filter(None, (content, content["by_paper"])):
         if scores.get("pooled") is not None:
             check_shape(scores["pooled"], {"accuracy": float, "nll": float}, "pooled")
         if cell.table == CORRUPTIONS:

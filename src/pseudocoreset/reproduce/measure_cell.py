@@ -15,8 +15,8 @@ from pseudocoreset.engine.files import lock_file, locked
 from pseudocoreset.engine.options import Options, option
 from pseudocoreset.engine.progress import SILENT, Progress
 from pseudocoreset.engine.versions import versions
-from pseudocoreset.errors import UserError
-from pseudocoreset.evaluation.evaluate import Evaluation, evaluate
+from pseudocoreset.errors import DivergedError, UserError
+from pseudocoreset.evaluation.evaluate import evaluate
 from pseudocoreset.experts import ExpertStore, train_experts
 from pseudocoreset.posterior import Sampler, named_sampler, sample
 from pseudocoreset.recipes import NAMES as RECIPES
@@ -143,22 +143,20 @@ def measure_cell(cell: Cell, work: Work) -> tuple[Measured, Pseudocoreset]:
     """Measure a cell: what is to be stored of it, and its (first) coreset, in half precision."""
     made = _made(cell, work)
     began = time.perf_counter()
-    evaluation, by_paper = (
-        _evaluated(cell, made.coresets, work, sampler) for sampler in samplers_of(cell)
-    )
-    content, scores = evaluation.as_json(), by_paper.as_json()
-    for found in (content, scores):
-        pooled = found.pop("pooled")
-        if len(made.coresets) == 1:  # samples of different coresets are no one posterior
-            found["pooled"] = {k: v for k, v in pooled.items() if isinstance(v, float)}
+    ours, papers = samplers_of(cell)
+    content = _evaluated(cell, made.coresets, work, ours)
+    try:
+        by_paper = _evaluated(cell, made.coresets, work, papers)
+    except DivergedError:
+        by_paper = None
     if cell.keeps_outputs:
         content["outputs"] = _outputs(cell, made.coresets[0], work)
     evaluate_s = time.perf_counter() - began
     for signs in content["samplers"]:  # a few hundred figures a seed: for a run's page, not here
         del signs["loss_trace"]
-    kept = (*SCORE_KEYS, "seeds", "protocol", "pooled", "corruptions")
+    kept = {*SCORE_KEYS, "seeds", "protocol", "pooled", "corruptions"}
     content |= {
-        "by_paper": {name: scores[name] for name in kept if name in scores},
+        "by_paper": by_paper and {k: v for k, v in by_paper.items() if k in kept},
         "fingerprints": [coreset.fingerprint for coreset in made.coresets],
         "experts": made.experts,
         "duration": {
@@ -296,7 +294,7 @@ def _distilled(
 
 def _evaluated(
     cell: Cell, coresets: list[Pseudocoreset], work: Work, sampler: Sampler
-) -> Evaluation:
+) -> dict[str, Any]:
     """The scores over seeds: chains on one coreset, or one chain on each of several."""
     first, seeds = work.seed, work.options.seeds
     each = 1 if len(coresets) > 1 else seeds
@@ -315,11 +313,15 @@ def _evaluated(
         )
         for number, coreset in enumerate(coresets)
     ]
-    return replace(
+    content = replace(
         found[0],
         seeds=[scores for evaluation in found for scores in evaluation.seeds],
         samplers=[signs for evaluation in found for signs in evaluation.samplers],
-    )
+    ).as_json()
+    pooled = content.pop("pooled")
+    if len(coresets) == 1:  # samples of different coresets are no one posterior
+        content["pooled"] = {k: v for k, v in pooled.items() if isinstance(v, float)}
+    return content
 
 
 def _outputs(cell: Cell, coreset: Pseudocoreset, work: Work) -> dict[str, Any]:

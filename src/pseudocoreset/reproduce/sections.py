@@ -229,9 +229,15 @@ def _both(
     made = [
         by_network(cells, scope, nets, made_for_words, theirs) for cells in (found, by_paper(found))
     ]
+    diverged = [
+        f"{cell.ipc} per class on {NET_TITLES[cell.on]}"
+        for cell, measured in found.items()
+        if measured.by_paper is None
+    ]
+    words = f"Chains diverged: {', '.join(diverged)}." if diverged else ""
     return [
         Section(table, f"{title}: {TABLES[table]}; accuracy % / NLL", made[0]),
-        Section(table, f"{title} {PAPERS}", made[1], file="-by-paper", folded=True),
+        Section(table, f"{title} {PAPERS}", made[1], words, file="-by-paper", folded=True),
     ]
 
 
@@ -286,6 +292,8 @@ def protocol_table(found: Found, scope: Scope) -> TextTable:
         lines.append((str(ipc), "the paper's", printed[0], UNKNOWN, printed[1], UNKNOWN))
         readings = {"`paper`": found[cell].by_paper, "`paper-epochs`": found[cell]}
         for name, measured in readings.items():
+            if measured is None:
+                continue
             scores = [shown(measured.score(each)) for each in ("accuracy", "nll", "nll_kim")]
             lines.append((str(ipc), name, *scores, _met(measured, theirs)))
     header = (

@@ -22,7 +22,7 @@ SCORE_KEYS = tuple(
 _SCORES: dict[str, Shape] = dict.fromkeys(SCORE_KEYS, float)
 SHAPE: Shape = {
     **_SCORES,
-    "by_paper": _SCORES,
+    "by_paper": dict | None,
     "seeds": list,
     "samplers": [{"seed": int}],
     "protocol": {"epochs": int, "temperature": float, "weight_decay": float},
@@ -56,8 +56,10 @@ class Measured:
         return Figure(self.content[name] * scale, std)
 
     @property
-    def by_paper(self) -> "Measured":
-        """The same cell as scored by the paper's own protocol."""
+    def by_paper(self) -> "Measured | None":
+        """The same cell as scored by the paper's own protocol; None if that diverges."""
+        if self.content["by_paper"] is None:
+            return None
         of_paper = {"pooled": None, **self.content["by_paper"]}
         return replace(self, content={**self.content, **of_paper})
 
@@ -111,6 +113,8 @@ def _check(content: Any, cell: Cell) -> None:
     if content["cell"] != cell.as_json():
         raise ValueError(f"it holds {printable(content['cell'])}")
     check_shape(content, SHAPE)
+    if content["by_paper"] is not None:
+        check_shape(content["by_paper"], _SCORES, "by_paper")
     if not content["seeds"] or not content["samplers"]:
         raise ValueError("it has no seeds")
     shipped = cell.table in FROM_TABLE1 and content["experts"] is None

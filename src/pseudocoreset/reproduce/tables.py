@@ -69,8 +69,9 @@ def table1(found: Found, scope: Scope, *, missing: bool = True) -> TextTable:
 
 
 def by_paper(found: Found) -> dict[Cell, Measured]:
-    """The same cells as scored with the paper's protocol."""
-    return {cell: measured.by_paper for cell, measured in found.items()}
+    """The same cells as scored with the paper's protocol, without those where it diverges."""
+    again = {cell: measured.by_paper for cell, measured in found.items()}
+    return {cell: measured for cell, measured in again.items() if measured is not None}
 
 
 def paper_scores(cell: Cell, scope: Scope) -> paper.Scores | None:
