@@ -12,6 +12,7 @@ from pseudocoreset.evaluation.metrics import Predicted
 from pseudocoreset.nets import Weights
 from pseudocoreset.reproduce.matched import at_accuracy
 from pseudocoreset.reproduce.small import classification
+from pseudocoreset.reproduce.small.exact_kl import Descent
 from pseudocoreset.reproduce.small.posterior import Effort, log_posterior, signs_of
 
 QUIET = {"device": "cpu", "progress": False}
@@ -83,6 +84,7 @@ def shortened(monkeypatch):
     )
     monkeypatch.setattr(classification, "MADE", made)
     monkeypatch.setattr(classification, "EFFORT", Effort(2, 4, 6, 2))
+    monkeypatch.setattr(classification, "DESCENT", Descent(1, chains=2, warm_up=1, leaps=1))
     monkeypatch.setattr(classification, "SIZES", (1,))
     monkeypatch.setattr(classification, "REAL_SIZES", (1, 40))
     monkeypatch.setattr(classification, "SAMPLER_EPOCHS", 24)

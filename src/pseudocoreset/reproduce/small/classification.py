@@ -17,7 +17,8 @@ from pseudocoreset.experts import ExpertOptions, ExpertStore, train_experts
 from pseudocoreset.methods import VBPC, BPCContrastive, BPCForwardKL, Method
 from pseudocoreset.posterior import named_sampler, sample
 from pseudocoreset.reproduce.fidelity.predictions import without_first
-from pseudocoreset.reproduce.small.posterior import Effort, Found, by_hmc, signs_of
+from pseudocoreset.reproduce.small.exact_kl import FORWARD, REVERSE, Descent, along_kl
+from pseudocoreset.reproduce.small.posterior import Effort, Found, by_hmc, log_posterior, signs_of
 from pseudocoreset.reproduce.small.regression import METHOD
 from pseudocoreset.reproduce.small.study import REFERENCE, Study
 
@@ -69,6 +70,16 @@ MADE = {
     ),
     "fbpc-after-vbpc": Made("FBPC from VBPC's images", METHOD, _SGD, 10.0, after="vbpc+hard"),
 }
+DESCENT = Descent()
+EXACT: dict[str, tuple[str, dict[str, Any]]] = {
+    "forward-kl": ("forward KL, samples by HMC", {"direction": FORWARD}),
+    "forward-kl+learned": (
+        "forward KL, samples by HMC, learned labels",
+        {"direction": FORWARD, "labels": True},
+    ),
+    "reverse-kl": ("reverse KL, samples by HMC", {"direction": REVERSE}),
+}
+"""Ways down a KL between both posteriors, with exact chains: titles, and options of `along_kl`."""
 OF_ALL = {
     "hmc": "all images, other chains",
     "bayes": "all images, SGHMC, protocol `bayes`",
@@ -78,7 +89,7 @@ OF_ALL = {
 
 def names() -> list[str]:
     """The rows of a trial beside the reference."""
-    made = [f"{name}/{size}" for size in SIZES for name in MADE]
+    made = [f"{name}/{size}" for size in SIZES for name in (*MADE, *EXACT)]
     return [*made, *(f"random/{size}" for size in REAL_SIZES), *OF_ALL]
 
 
@@ -110,7 +121,11 @@ def measure_trial(seed: int, missing: Sequence[str]) -> Iterator[tuple[str, dict
             if name in ("bayes", "tuned"):
                 found = _by_sampler(everything, data, seed, name)
             else:
-                points = everything if name == "hmc" else _made(name, data, experts, seed)
+                points = everything
+                if name.partition("/")[0] in EXACT:
+                    points = _along_kl(name, data, reference, seed)
+                elif name != "hmc":
+                    points = _made(name, data, experts, seed)
                 found = _by_hmc(points, data, seed, name)
             yield name, _row(found, reference)
 
@@ -129,6 +144,23 @@ def _made(name: str, data: Data, experts: ExpertStore, seed: int) -> Pseudocores
     if how.method.needs_experts:
         return distill(data, experts, how.method, **asked, **how.options)
     return distill(data, (), how.method, net=NET, dsa="off", **asked, **how.options)
+
+
+def _along_kl(name: str, data: Data, reference: Found, seed: int) -> Pseudocoreset:
+    """The coreset of a row that follows the gradient of a KL, from random images."""
+    way, _, size = name.partition("/")
+    start = distill(data, (), "random", ipc=int(size), net=NET, seed=seed, recipe="paper", **QUIET)
+    of_data = log_posterior(whole_data(data, NET), 1.0, PRIOR)
+    assert reference.weights is not None
+    return along_kl(
+        start=start,
+        of_data=of_data,
+        samples=reference.weights,
+        descent=DESCENT,
+        prior=PRIOR,
+        seed=seed,
+        **EXACT[way][1],
+    )
 
 
 def _by_hmc(coreset: Pseudocoreset, data: Data, seed: int, name: str) -> Found:
@@ -158,6 +190,7 @@ def _settings() -> dict[str, Any]:
         name: {**asdict(how), "method": how.method.name, **how.method.as_dict()}
         for name, how in MADE.items()
     }
+    made |= {name: {**asdict(DESCENT), **options} for name, (_, options) in EXACT.items()}
     return {"net": NET, "prior": PRIOR, "effort": asdict(EFFORT), "made": made}
 
 

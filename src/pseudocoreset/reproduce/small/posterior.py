@@ -18,6 +18,7 @@ from pseudocoreset.reproduce.exact.hmc import LogDensity, at, hmc_step
 
 ACCEPTED = 0.8
 """The share of accepted steps that the step size is moved to."""
+FIRST_STEP = 0.01
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Found:
     predicted: Predicted | PredictedNumbers
     chains: int
     signs: dict[str, Any]
+    weights: Float[Tensor, "s d"] | None = None
+    """Its samples, where they are by HMC."""
 
 
 def log_posterior(coreset: Pseudocoreset, weight: float, prior: float) -> LogDensity:
@@ -79,6 +82,36 @@ def log_posterior(coreset: Pseudocoreset, weight: float, prior: float) -> LogDen
     return density
 
 
+class Walkers:
+    """Chains that follow a posterior while it changes; their step size keeps most steps accepted.
+
+    Args:
+        place: where they begin, a row each
+        generator: of random numbers
+        leaps: leapfrog moves of a step
+    """
+
+    def __init__(self, place: Float[Tensor, "c d"], generator: torch.Generator, leaps: int) -> None:
+        self.place, self.step = place, FIRST_STEP
+        self._generator, self._leaps = generator, leaps
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of `hmc_step`."""
+        return {"leaps": self._leaps, "step": self.step}
+
+    def walk(self, density: LogDensity) -> None:
+        """Take one step on this posterior.
+
+        Args:
+            density: log of its density
+        """
+        now = at(density, self.place)
+        chains, accepted = hmc_step(density, now, self._generator, **self.options)
+        self.place = chains.place
+        self.step *= 1.05 if float(accepted.double().mean()) > ACCEPTED else 0.9
+
+
 def draw(
     density: LogDensity, start: Float[Tensor, "c d"], effort: Effort, generator: torch.Generator
 ) -> Drawn:
@@ -90,15 +123,14 @@ def draw(
         effort: how many and how long
         generator: of random numbers
     """
-    chains, step, kept, share = at(density, start), 0.01, [], 0.0
-    for number in range(effort.warm_up + effort.kept):
-        chains, accepted = hmc_step(density, chains, generator, leaps=effort.leaps, step=step)
-        found = float(accepted.double().mean())
-        if number < effort.warm_up:
-            step *= 1.05 if found > ACCEPTED else 0.9
-        else:
-            kept.append(chains.place)
-            share += found / effort.kept
+    walkers, kept, share = Walkers(start, generator, effort.leaps), [], 0.0
+    for _ in range(effort.warm_up):
+        walkers.walk(density)
+    chains, options = at(density, walkers.place), walkers.options
+    for _ in range(effort.kept):
+        chains, accepted = hmc_step(density, chains, generator, **options)
+        kept.append(chains.place)
+        share += float(accepted.double().mean()) / effort.kept
     return Drawn(torch.stack(kept), share)
 
 
@@ -130,7 +162,7 @@ def by_hmc(
         outputs = torch.func.vmap(lambda p: net.apply(Weights(p, none), inputs))(drawn.by_chain)
     found = predictions(coreset, outputs, data.test.targets)
     signs = {**signs_of(found, effort.chains), "accepted": drawn.accepted}
-    return Found(found, effort.chains, signs)
+    return Found(found, effort.chains, signs, drawn.by_chain)
 
 
 def signs_of(found: Predicted | PredictedNumbers, chains: int) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pseudocoreset.reproduce.matched import MATCHED, at_accuracy
 from pseudocoreset.reproduce.small import classification
-from pseudocoreset.reproduce.small.classification import MADE, OF_ALL, STUDY
+from pseudocoreset.reproduce.small.classification import EXACT, MADE, OF_ALL, STUDY
 from pseudocoreset.reproduce.small.study import REFERENCE
 from pseudocoreset.reproduce.text_table import TextTable
 
@@ -18,6 +18,7 @@ HEADER = (
 TITLES = {
     REFERENCE: "all images, HMC: the reference",
     **{name: how.title for name, how in MADE.items()},
+    **{name: title for name, (title, _) in EXACT.items()},
     "random": "random real images",
     **OF_ALL,
 }
@@ -54,7 +55,7 @@ def _row(
     apart = ["–"] * 3
     if name != REFERENCE:
         apart = _distances(mean["apart"])
-    if method in MADE:
+    if method in (*MADE, *EXACT):
         real = at_accuracy(mean["accuracy"], control)
         beside = ["–"] * 3 if real is None else _distances(real)
         apart = [f"{mine} ({theirs})" for mine, theirs in zip(apart, beside, strict=True)]
