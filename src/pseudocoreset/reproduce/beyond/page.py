@@ -45,7 +45,8 @@ versions, device and time.
 - *last layer* is the closed-form posterior of the last layer (`--sampler last-layer`) on the same
   coreset and network.
 - *steps* counts the steps of a chain. *minutes* is for all experts + one coreset + its SGHMC
-  scores, on one H200 with up to five other runs at the same time. Alone, each takes less.
+  scores, on one H200 with up to five other runs at the same time. Alone, each takes less. If there
+  are several coresets, it is the fastest one's.
 - Controls use at most the storage of the best coreset: as many real images as its numbers allow, or
   as many JPEG files of quality {JPEG_QUALITY} as its bytes allow at one byte a pixel.
 - Recipes were chosen on held-out training images and fixed before scoring the test images. The
