@@ -116,6 +116,7 @@ def test_words_are_for_chains_that_disagree():
     assert warning_of(0.04, 0.0, 4) == ""
     assert "40% of the predictions. The" in warning_of(0.4, 0.0, 4)
     assert "40% of the predictions (of independent draws, 15%)." in warning_of(0.4, 0.15, 4)
+    assert warning_of(0.27, 0.15, 4) == ""
     assert "not settled" in warning_of(0.4, 0.0, 1)
 
 
