@@ -8,7 +8,13 @@ import torch
 from arviz_stats.base import array_stats
 
 from pseudocoreset import SGHMC, distill, evaluate, sample
-from pseudocoreset.evaluation.convergence import convergence, effective_size, r_hat, warning_of
+from pseudocoreset.evaluation.convergence import (
+    convergence,
+    effective_size,
+    r_hat,
+    share_by_chance,
+    warning_of,
+)
 from pseudocoreset.evaluation.evaluate import predictions
 from pseudocoreset.evaluation.metrics import risk_and_coverage
 from pseudocoreset.posterior import Ensemble
@@ -87,7 +93,9 @@ def test_an_evaluation_tells_what_its_chains_say(coreset, data):
     assert found["loss"]["r_hat"] == pytest.approx(
         float(array_stats.rhat(losses, chain_axis=0, draw_axis=1)), rel=1e-6
     )
-    assert "do not agree" in found["warning"]
+    by_chance = share_by_chance(4, 6)
+    assert found["r_hat"]["share_by_chance"] == by_chance
+    assert found["warning"] == warning_of((expected > 1.1).mean(), by_chance, 4)
 
 
 @pytest.mark.parametrize("sampler", [Ensemble(epochs=40, every=10), SGHMC(epochs=30, every=10)])
@@ -105,9 +113,21 @@ def test_a_damaged_trace_gives_no_figures_of_the_loss(coreset, data, trace):
 
 
 def test_words_are_for_chains_that_disagree():
-    assert warning_of(0.04, 4) == ""
-    assert "40% of the predictions" in warning_of(0.4, 4)
-    assert "not settled" in warning_of(0.4, 1)
+    assert warning_of(0.04, 0.0, 4) == ""
+    assert "40% of the predictions. The" in warning_of(0.4, 0.0, 4)
+    assert "40% of the predictions (of independent draws, 15%)." in warning_of(0.4, 0.15, 4)
+    assert warning_of(0.27, 0.15, 4) == ""
+    assert "not settled" in warning_of(0.4, 0.0, 1)
+
+
+@pytest.mark.parametrize(("chains", "length"), [(1, 10), (4, 4), (4, 10), (4, 100)])
+def test_few_draws_that_are_independent_give_no_warning(chains, length):
+    made = [autoregressive(chains, length, 0, 0, seed)[..., None] for seed in range(1, 401)]
+    share = numpy.mean([float(r_hat(each)) > 1.1 for each in made])
+    expected = share_by_chance(chains, length)
+    assert share == pytest.approx(expected, abs=0.05)
+    assert warning_of(share, expected, chains) == ""
+    assert (expected > 0.1) == (length < 100)
 
 
 def test_regression_has_figures_of_its_numbers(table):

@@ -111,7 +111,7 @@ def make_convergence() -> dict[str, Any]:
         "draws": 4,
         "points": 30,
         "quantities": 30,
-        "r_hat": {"median": 1.34, "largest": 2.5, "share_above_1.1": 0.6},
+        "r_hat": {"median": 1.34, "largest": 2.5, "share_above_1.1": 0.6, "share_by_chance": 0.1},
         "effective_size": {"median": 3.2, "smallest": 2.1},
         "loss": {"r_hat": 1.07, "effective_size": 21.0},
         "traces": {"median": traces, "worst": traces},

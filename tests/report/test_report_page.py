@@ -172,7 +172,7 @@ def test_page_says_whether_chains_agree(tmp_path):
     signs = make_convergence()
     page = page_of(tmp_path, make_run(evaluation=make_evaluation() | {"convergence": signs}))
     assert not [each for each in words if each not in page]
-    assert "largest 2.50; above 1.1 for 60% of them" in page
+    assert "largest 2.50; above 1.1 for 60% of them, 10% by chance" in page
     signs["warning"] = ""
     page = page_of(tmp_path, make_run(evaluation=make_evaluation() | {"convergence": signs}))
     assert "do not agree" not in page

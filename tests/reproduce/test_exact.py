@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from arviz_stats.base import array_stats
 
 from oracles.chains import logistic_moments
 from oracles.linear_gaussian import Gaussian, kl, posterior, weighted_posterior
 from pseudocoreset.cli import main
 from pseudocoreset.methods import Points
 from pseudocoreset.reproduce.exact import logistic, measure, show
-from pseudocoreset.reproduce.exact.hmc import at, hmc_step
+from pseudocoreset.reproduce.exact.hmc import at, hmc_step, split_r_hat
 from pseudocoreset.reproduce.exact.linear import LinearTruth
 from pseudocoreset.reproduce.exact.logistic import (
     LogisticTruth,
@@ -26,6 +27,7 @@ from pseudocoreset.reproduce.exact.moments import (
     Moments,
     linear_posterior,
     lowest_kl,
+    mmd,
     sample_moments,
 )
 from pseudocoreset.reproduce.exact.moments import kl as moments_kl
@@ -44,6 +46,35 @@ def test_posterior_and_kl_are_those_of_the_oracle():
     theirs = Moments(other.mean[:, None], other.covariance)
     torch.testing.assert_close(moments_kl(found, theirs), kl(exact, other))
     assert float(moments_kl(found, found)) == pytest.approx(0, abs=1e-12)
+
+
+def test_mmd_is_that_of_plain_loops():
+    generator = torch.Generator().manual_seed(0)
+    one, other = (torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in (4, 3))
+    covariance = torch.tensor([[4.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+    inverse = covariance.inverse()
+
+    def kernel(a, b):
+        return float(torch.exp(-(a - b) @ inverse @ (a - b) / 4))  # 2 dimensions
+
+    def among(each):
+        pairs = [(a, b) for a in range(len(each)) for b in range(len(each)) if a != b]
+        return sum(kernel(each[a], each[b]) for a, b in pairs) / len(pairs)
+
+    between = sum(kernel(a, b) for a in one for b in other) / 12
+    found = mmd(one, other, Moments(torch.zeros(2, 1).double(), covariance))
+    assert float(found) == pytest.approx(among(one) + among(other) - 2 * between)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.7])
+def test_largest_r_hat_is_that_of_arviz(shift):
+    draws = torch.randn(20, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    draws[:, 0, 1] += shift
+    theirs = [
+        array_stats.rhat(draws[..., column].numpy(), chain_axis=1, draw_axis=0, method="split")
+        for column in range(3)
+    ]
+    assert split_r_hat(draws) == pytest.approx(max(map(float, theirs)))
 
 
 def test_hmc_has_the_moments_of_a_gaussian():

@@ -267,5 +267,13 @@ def test_methods_are_ranked_by_accuracy(results):
     own, apart = content["own"], content["distances"]
     real = same_accuracy(own["accuracy"], of_protocol(fidelity_found(results, SCOPE), "tuned"))
     agreement = f"{apart['agreement']:.1%} ({real['agreement']:.1%})"
-    distances = f"{apart['total_variation']:.3f} | {apart['variance_ratio']:.1f}"
-    assert lines[2:] == [f"| FBPC | {own['accuracy']:.1%} | {agreement} | {distances} |"]
+    variation = f"{apart['total_variation']:.3f} ({real['total_variation']:.3f})"
+    random = cell_of(results, "random", 10)
+    plain, far = random["own"]["accuracy"], random["distances"]
+    rows = {
+        own["accuracy"]: f"| FBPC | {own['accuracy']:.1%} | {agreement} | {variation} "
+        f"| {apart['variance_ratio']:.1f} |",
+        plain: f"| random real images | {plain:.1%} | {far['agreement']:.1%} "
+        f"| {far['total_variation']:.3f} | {far['variance_ratio']:.1f} |",
+    }
+    assert lines[2:] == [rows[accuracy] for accuracy in sorted(rows, reverse=True)]

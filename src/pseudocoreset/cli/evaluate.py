@@ -265,7 +265,8 @@ def _print(evaluation: Evaluation, random: Evaluation | None) -> None:
         hats, worth = signs["r_hat"], signs["effective_size"]["median"]
         print(
             f"{'R̂ of predictions':17} {hats['median']:.2f} median, above 1.1 for "
-            f"{hats['share_above_1.1']:.0%} of them; {signs['chains']} chains of "
+            f"{hats['share_above_1.1']:.0%} of them ({hats['share_by_chance']:.0%} by chance); "
+            f"{signs['chains']} chains of "
             f"{signs['draws']} draws are worth {worth:.0f} independent ones"
         )
     if random is not None:

@@ -60,12 +60,15 @@ def _convergence_facts(run: RunReport) -> list[tuple[str, str, str]]:
     middle, largest, share = (
         finite(hats.get(key)) for key in ("median", "largest", "share_above_1.1")
     )
+    by_chance = finite(hats.get("share_by_chance"))
     chains, draws = (count(run.convergence.get(key)) for key in ("chains", "draws"))
     facts = []
     if middle is not None and largest is not None and share is not None:
         meaning = (
             f"median over predictions; largest {largest:.2f}; above 1.1 for {share:.0%} of them"
         )
+        if by_chance is not None:
+            meaning += f", {by_chance:.0%} by chance"
         facts.append(("R̂", f"{middle:.2f}", meaning))
     size = finite(sizes.get("median"))
     if size is not None and chains and draws:

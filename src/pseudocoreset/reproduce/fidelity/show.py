@@ -68,7 +68,7 @@ def fidelity_table(out: Path, scope: Scope, protocol: str = TUNED) -> TextTable:
 
 
 def ranks_table(out: Path, scope: Scope, protocol: str, ipc: int) -> TextTable:
-    """Methods with plain pixels at one size, the most accurate first.
+    """Methods with plain pixels and real images at one size, the most accurate first.
 
     Args:
         out: folder of the results
@@ -77,16 +77,19 @@ def ranks_table(out: Path, scope: Scope, protocol: str, ipc: int) -> TextTable:
         ipc: images per class
     """
     found = of_protocol(fidelity_found(out, scope), protocol)
-    cells = [c for c in found if c.ipc == ipc and c.method not in ("random", "best")]
+    cells = [c for c in found if c.ipc == ipc and c.method != "best"]
     cells.sort(key=lambda cell: -found[cell]["own"]["accuracy"])
     rows: list[tuple[str, ...]] = []
     for cell in cells:
         own, apart = found[cell]["own"], found[cell]["distances"]
-        real = same_accuracy(own["accuracy"], found)
-        assert real is not None
-        agreement = f"{_share(apart['agreement'])} ({_share(real['agreement'])})"
-        distances = f"{apart['total_variation']:.3f}", f"{apart['variance_ratio']:.1f}"
-        rows.append((TITLES[cell.method], _share(own["accuracy"]), agreement, *distances))
+        mine = _share(apart["agreement"]), f"{apart['total_variation']:.3f}"
+        if cell.method != "random":
+            real = same_accuracy(own["accuracy"], found)
+            assert real is not None
+            theirs = _share(real["agreement"]), f"{real['total_variation']:.3f}"
+            mine = f"{mine[0]} ({theirs[0]})", f"{mine[1]} ({theirs[1]})"
+        ratio = f"{apart['variance_ratio']:.1f}"
+        rows.append((TITLES[cell.method], _share(own["accuracy"]), *mine, ratio))
     names = ("accuracy", "agreement", "total variation", "variance ratio")
     return TextTable(("posterior of", *names), [rows])
 
