@@ -105,10 +105,27 @@ class Work:
     results: Path | None = None
     """Where coresets are shipped that some cells score once more; None: nowhere."""
 
+    def __post_init__(self) -> None:
+        if not self.data.is_image or self.data.task != "classification":
+            raise UserError(
+                f"`data` {self.data.name} can't be reproduced: the tables are of images with "
+                "classes.",
+                "data",
+            )
+
     def in_a_task(self) -> "Work":
         """The same for a cell that is itself a task."""
         place = (self.executor or SerialExecutor()).device(self.device)
         return replace(self, device=place, executor=None, progress=SILENT)
+
+    def refuse_other_data(self, path: Path, fingerprint: object) -> None:
+        """Refuse a stored cell that was measured on data with another fingerprint."""
+        if fingerprint != self.data.fingerprint:
+            raise UserError(
+                f"{path} was measured on other `data`: give another `out`, or the data it was "
+                "measured on.",
+                "data",
+            )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import torch
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.bars import clock
 from pseudocoreset.engine.progress import SILENT
-from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.cells import (
@@ -72,11 +71,6 @@ def measure_missing(
     cells: Sequence[Cell], work: Work, out: Path, keep_coresets: bool
 ) -> Iterator[str]:
     """Measure missing cells and yield a line after each."""
-    if not work.data.is_image or work.data.task != "classification":
-        raise UserError(
-            f"`data` {work.data.name} can't be reproduced: the tables are of images with classes.",
-            "data",
-        )
     work = replace(work, results=out)
     missing = [cell for cell in cells if not cell.path(out, work.scope).exists()]
     refuse_too_few_epochs(missing, work)
@@ -115,7 +109,7 @@ def measure_missing(
 def _measured_before(cell: Cell, work: Work, out: Path) -> str:
     path = cell.path(out, work.scope)
     measured = read_measured(path, cell)
-    _refuse_other_data(path, measured, work)
+    work.refuse_other_data(path, measured.content["coreset"].get("data_fingerprint"))
     other = _other_settings(measured, work)
     before = f"measured before{', with ' if other else ''}{', '.join(other)}"
     return f"{_words(measured, work)}; {before} (delete {path} to measure it again)"
@@ -139,15 +133,6 @@ def _other_settings(measured: Measured, work: Work) -> list[str]:
             **others,
         }
     return [f"{name} {was}, not {now}" for name, (was, now) in pairs.items() if was != now]
-
-
-def _refuse_other_data(path: Path, measured: Measured, work: Work) -> None:
-    if measured.content["coreset"].get("data_fingerprint") != work.data.fingerprint:
-        raise UserError(
-            f"{path} was measured on other `data`: give another `out`, or the data it was measured "
-            "on.",
-            "data",
-        )
 
 
 def _keep(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path, all_methods: bool) -> None:

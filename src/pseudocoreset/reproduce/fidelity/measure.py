@@ -53,21 +53,11 @@ def measure_fidelity(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[s
         work: settings and stored predictions of all cells
         out: folder of the results
     """
-    if cells and (not work.data.is_image or work.data.task != "classification"):
-        raise UserError(
-            f"`data` {work.data.name} can't be reproduced: the table is of images with classes.",
-            "data",
-        )
     missing = []
     for cell in cells:
         path = cell.path(out, work.scope)
         if path.exists():
-            if read_fidelity(path, cell)["data_fingerprint"] != work.data.fingerprint:
-                raise UserError(
-                    f"{path} was measured on other `data`: give another `out`, or the data it was "
-                    "measured on.",
-                    "data",
-                )
+            work.refuse_other_data(path, read_fidelity(path, cell)["data_fingerprint"])
             yield f"fidelity {cell.name}: measured before (delete {path} to measure it again)"
         elif reason := _lacking(cell, work, out):
             yield f"fidelity {cell.name}: left out, {reason}"
