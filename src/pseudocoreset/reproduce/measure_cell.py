@@ -24,9 +24,9 @@ from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import (
     CONVNET,
     CORRUPTIONS,
-    FROM_TABLE1,
     FULL,
     PROTOCOL,
+    TABLES,
     Cell,
     Scope,
 )
@@ -205,7 +205,7 @@ def spec_of(net: str) -> str:
 
 def shipped_for(cell: Cell, work: Work) -> Pseudocoreset | None:
     """The coreset that a cell scores once more, where it is shipped: of its recipe, or none."""
-    if cell.table not in FROM_TABLE1 or cell.made_for != (CONVNET,) or cell.ipc is None:
+    if not TABLES[cell.table].again or cell.made_for != (CONVNET,) or cell.ipc is None:
         return None
     if work.results is None or work.scope.holdout:
         return None

@@ -159,7 +159,7 @@ def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]
 def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Found]) -> list[str]:
     """Table 1 and the table of augmentation, with their pictures and coresets."""
     of_table1, of_dsa = found["table1"], found["dsa"]
-    title = f"Table 1: {TABLES['table1']}"
+    title = f"Table 1: {TABLES['table1'].shows}"
     chart = chart_path(out, scope)
     words = "Accuracy by method and images per class, ours and the paper's"
     picture = f"![{words}]({_place(chart, out, results)})" if chart.exists() else ""
@@ -176,7 +176,7 @@ def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Fou
     parts += _picture_parts(out, scope, results) + _coreset_parts(out, scope, of_table1)
     made = dsa_made_with(of_dsa, scope) if of_dsa else ""
     rows = dsa_table(of_dsa, of_table1, scope)
-    parts.append(Section("dsa", f"DSA: {TABLES['dsa']}", rows, made).on_page())
+    parts.append(Section("dsa", f"DSA: {TABLES['dsa'].shows}", rows, made).on_page())
     if without:
         rows = dsa_table(without, with_dsa, scope)
         parts.append(Section("dsa", f"DSA {same}", rows, folded=True).on_page())

@@ -22,7 +22,7 @@ from pseudocoreset.reproduce.cells import (
     NAMES,
     PICTURES,
     SIZES,
-    TABLE2,
+    TABLES,
     Cell,
     Scope,
     beyond_cells,
@@ -138,7 +138,7 @@ def _other_settings(measured: Measured, work: Work) -> list[str]:
 def _keep(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path, all_methods: bool) -> None:
     """Ship the coreset of FBPC, or of all methods that make one; the tuned one if there is one."""
     wanted = cell.method == "fbpc" or (all_methods and cell.recipe is not None)
-    if not wanted or cell.table not in ("table1", TABLE2) or scope.holdout:
+    if not wanted or not TABLES[cell.table].ships or scope.holdout:
         return
     if coreset.stored_bytes > LARGEST_SHIPPED and not all_methods:
         return

@@ -9,7 +9,7 @@ from pseudocoreset.engine.parse import Shape, check_shape, read_json
 from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.reproduce.cells import FROM_TABLE1, Cell, Scope, cells_of
+from pseudocoreset.reproduce.cells import TABLES, Cell, Scope, cells_of
 from pseudocoreset.reproduce.checks import check_more
 from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.settings import CellSettings
@@ -117,7 +117,7 @@ def _check(content: Any, cell: Cell) -> None:
         check_shape(content["by_paper"], _SCORES, "by_paper")
     if not content["seeds"] or not content["samplers"]:
         raise ValueError("it has no seeds")
-    shipped = cell.table in FROM_TABLE1 and content["experts"] is None
+    shipped = TABLES[cell.table].again and content["experts"] is None
     if cell.recipe is not None and not shipped:
         check_shape(content, SHAPE_WITH_EXPERTS)
     elif cell.recipe is None and content["experts"] is not None:
