@@ -19,12 +19,12 @@ from pseudocoreset.reproduce.cells import (
     Cell,
     Scope,
     cells_of,
-    chosen_cells,
 )
 from pseudocoreset.reproduce.commands import commands_for
 from pseudocoreset.reproduce.corruptions_table import distances, papers, severities_table
 from pseudocoreset.reproduce.cost import cost_markdown, measured_costs
 from pseudocoreset.reproduce.page import latex_tables, results_page
+from pseudocoreset.reproduce.registry import chosen_cells
 from pseudocoreset.reproduce.sections import claim_sentences, sections
 from pseudocoreset.reproduce.stored import read_measured, write_measured
 from rest_goals import rest_goals_table

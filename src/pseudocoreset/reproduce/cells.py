@@ -1,14 +1,10 @@
 """The cells of the paper's tables: their names and files."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from pseudocoreset.engine.text import did_you_mean, printable
-from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.beyond.kinds import kinds
 
@@ -115,14 +111,7 @@ TABLES = {
     PROTOCOL: Table("random images by two readings of the paper's protocol", ("random",)),
 }
 """The tables that consist of cells."""
-PICTURES = "pictures"
-LOGITS = "logits"
-COST = "cost"
 BEYOND = "beyond"
-EXACT = "exact"
-REGRESSION = "regression"
-CLASSIFICATION = "classification"
-COVARIANCE = "covariance"
 FIDELITY = "fidelity"
 FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "bpc-cd", "best")
 """The methods whose shipped coresets are compared with all images."""
@@ -134,22 +123,6 @@ TUNED = "tuned"
 FIDELITY_PROTOCOLS = (TUNED, "bayes", "plain")
 """The protocols that are compared: the default; temperature 1 with a prior that mixes; and the same
 without augmentation."""
-OF_PAPER = ("table1", "dsa", PICTURES)
-"""The tables that are reproduced by default."""
-NAMES = {
-    **{name: table.shows for name, table in TABLES.items()},
-    LOGITS: "outputs at one image under networks of four norms",
-    COST: "memory and time of an update, from the benchmark's results",
-    PICTURES: "the images of the FBPC coresets",
-    BEYOND: "the best coresets for their size, controls of the same storage, an ablation",
-    FIDELITY: "how far posteriors of coresets are from that of all images, and controls",
-    REGRESSION: "a small network on diabetes: coresets beside all points, by HMC; needs no data",
-    CLASSIFICATION: "a small network on the digits: coresets of several methods, by HMC; needs no "
-    "data",
-    COVARIANCE: "FBPC's variance of K steps beside the linearised one, exactly; needs no data",
-    EXACT: "how far coresets' posteriors are from the data's, where these are known; needs no data",
-}
-"""Everything that can be reproduced."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +238,7 @@ def cells_of(name: str, recipe: str | None, data: str) -> list[Cell]:
 
 
 def beyond_cells(data: str) -> list[Cell]:
-    """The cells of what goes beyond the paper, whether this version has their methods or not."""
+    """The cells of what goes beyond the paper."""
     return [Cell(BEYOND, name, ipc, None) for ipc in SIZES for name in kinds(data, ipc)]
 
 
@@ -276,49 +249,3 @@ def fidelity_cells() -> list[Cell]:
     real = [Cell(FIDELITY, "random", ipc, None) for ipc in REAL_SIZES]
     found = [*made, *real, Cell(FIDELITY, FULL, None, None)]
     return [replace(cell, protocol=each) for each in FIDELITY_PROTOCOLS for cell in found]
-
-
-def chosen_cells(
-    names: Sequence[str], recipe: str | None, data: str, wanted: str | None
-) -> list[Cell]:
-    """The cells of what was named, each once; `wanted` are patterns such as fbpc/10,random/*."""
-    found: dict[Cell, None] = {}
-    for name in names:
-        found |= dict.fromkeys(_named_cells(name, recipe, data))
-    if wanted is None:
-        return list(found)
-    patterns = [pattern.strip() for pattern in wanted.split(",")]
-    for pattern in patterns:
-        if not any(fnmatchcase(cell.name, pattern) for cell in found):
-            known = ", ".join(dict.fromkeys(cell.name for cell in found))
-            raise UserError(f"`cells` {printable(pattern)} is none of {known}.", "cells")
-    return [cell for cell in found if any(fnmatchcase(cell.name, p) for p in patterns)]
-
-
-def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
-    """The cells of a name that can be measured."""
-    if name == BEYOND:
-        found = beyond_cells(data)
-        return [c for c in found if c.ipc is not None and kinds(data, c.ipc)[c.method].there]
-    if name == FIDELITY:
-        return fidelity_cells()
-    if name in (COST, EXACT, REGRESSION, CLASSIFICATION, COVARIANCE):
-        return []
-    if name == LOGITS:
-        return [cell for cell in cells_of(NORMS, recipe, data) if cell.keeps_outputs]
-    if name == PICTURES:
-        return [cell for cell in cells_of("table1", recipe, data) if cell.method == "fbpc"]
-    return cells_of(name, recipe, data)
-
-
-def chosen_names(names: Sequence[str]) -> list[str]:
-    """What is to be reproduced; all of the paper if nothing is named."""
-    for name in names:
-        if name not in NAMES:
-            hint = did_you_mean(name, NAMES)
-            raise UserError(
-                f"{printable(name)} can't be reproduced{hint}: give {', '.join(NAMES)}, or "
-                "nothing for those of the paper.",
-                "names",
-            )
-    return list(names) or list(OF_PAPER)

@@ -73,18 +73,17 @@ class ReproduceOptions(Options):
         5, "posteriors per cell; random images are drawn again for each", at_least=1
     )
     coresets: int = option(
-        3, "beyond: coresets of a cell, distilled or drawn with different seeds", at_least=1
+        3, "coresets of a cell, distilled or drawn with different seeds", at_least=1
     )
-    trials: int = option(10, "exact, regression: trials of each model", at_least=1)
-    chains: int = option(
-        10, "beyond, fidelity: chains of each posterior, which are pooled", at_least=1
-    )
+    trials: int = option(10, "trials of each model", at_least=1)
+    chains: int = option(10, "chains of each posterior, which are pooled", at_least=1)
     recipe: str | None = option(
         None,
         "the settings of the methods: paper, tuned or best; default: paper, or tuned where "
         "table1's coresets are scored once more",
         choices=RECIPES,
     )
+    keep_coresets: bool = option(False, "store all coresets, not only those of FBPC")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pseudocoreset.engine.text import printable, significant
 from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.stored import beyond_scopes
-from pseudocoreset.reproduce.cells import COST, DATA_TITLES, FULL, SIZES, TABLE2, TABLES, Scope
+from pseudocoreset.reproduce.cells import DATA_TITLES, FULL, SIZES, TABLE2, TABLES, Scope
 from pseudocoreset.reproduce.commands import commands_for
 from pseudocoreset.reproduce.cost import cost_markdown
 from pseudocoreset.reproduce.pictures import chart_path, logits_path, norms_path, picture_path
@@ -96,9 +96,7 @@ def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
 
 
 def markdown_of(name: str, out: Path, scope: Scope) -> str:
-    """One table in Markdown."""
-    if name == COST:
-        return cost_markdown(out)
+    """One table of cells in Markdown."""
     if name not in FIRST:
         found = [section.markdown() for section in sections(out, scope, name)]
         return "\n".join(found) or f"{name}: nothing is measured on {scope.label} yet."
