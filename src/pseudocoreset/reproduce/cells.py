@@ -1,10 +1,14 @@
 """The cells of the paper's tables: their names and files."""
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pseudocoreset.engine.parse import check_shape, read_json
+from pseudocoreset.engine.text import printable
+from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.beyond.kinds import kinds
 
@@ -213,6 +217,29 @@ class Cell:
     def path(self, out: Path, scope: Scope) -> Path:
         """Where it is stored."""
         return out / self.table / scope.label / f"{self.file_name}.json"
+
+    def read(
+        self, path: Path, number: int, check: Callable[[dict[str, Any]], None]
+    ) -> dict[str, Any]:
+        """What its file holds, if it has the format of this number and passes a check.
+
+        Anything else in its place is refused by name.
+        """
+        try:
+            content = read_json(path)
+            check_shape(content, {"format": int, "cell": dict})
+            if content["format"] != number:
+                raise ValueError(f"its format is {content['format']}, not {number}")
+            if content["cell"] != self.as_json():
+                raise ValueError(f"it holds {printable(content['cell'])}")
+            check(content)
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{path} can't be read as the measured cell {self.name} ({error}): delete it to "
+                "measure it again."
+            ) from None
+        del content["format"], content["cell"]
+        return dict(content)
 
 
 def cell_with(table: str, method: str, ipc: int | None, recipe: str | None, data: str) -> Cell:
