@@ -69,7 +69,6 @@ def _trials(content: dict[str, Any]) -> str:
     return f"{len(content['trials'])} trials measured"
 
 
-# The options that have an effect, by name.
 _DATA = ("data", "image_size", "holdout")
 _EXPERTS = ("num", "epochs", "lr", "from_epoch", "half", "other_versions")
 _CELLS = (*_DATA, *_EXPERTS, "cells", "work", "seed", "device", "workers", "ray")
@@ -155,6 +154,7 @@ REPRODUCIBLE = {
 }
 """Everything that can be reproduced."""
 FEW = 4
+"""Where fewer use an option, its help names them."""
 OF_PAPER = (*FIRST, "pictures")
 """What is reproduced if nothing is named."""
 
