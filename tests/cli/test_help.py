@@ -57,6 +57,11 @@ def test_help_gives_a_samplers_own_defaults_where_no_protocol_sets_them(capsys):
     assert option_of(text, "prior").endswith("default: the protocol's")
 
 
+def test_help_names_the_few_that_use_an_option(capsys):
+    text = help_of(capsys, "reproduce")
+    assert " regression, classification, exact: trials of each" in option_of(text, "trials")
+
+
 def test_arguments_may_stand_between_flags_and_after_them(capsys, tmp_path):
     given = ["reproduce", "table1", "--list", "dsa", "--out", str(tmp_path), "pictures"]
     assert main(given) == 0

@@ -10,7 +10,7 @@ import torch
 
 from made_beyond import made_beyond
 from pseudocoreset import distill, load_data
-from pseudocoreset.reproduce.beyond.page import beyond_page, beyond_scopes, render_beyond
+from pseudocoreset.reproduce.beyond.page import beyond_page, beyond_scopes, write_beyond
 from pseudocoreset.reproduce.beyond.pictures import mosaic_figure, mosaic_path, plot_path
 from pseudocoreset.reproduce.beyond.plot import (
     CONTROLS,
@@ -179,8 +179,9 @@ def test_page_is_written_and_drawn_from_the_cells(tmp_path):
     data = load_data("digits")
     coreset = distill(data, (), "random", ipc=10, form="mosaic:2", device="cpu", progress=False)
     coreset.save(shipped_path(tmp_path, CIFAR10, "best", 10), half=True)
-    ((path, text),) = render_beyond(tmp_path, CIFAR10).items()
-    assert path == tmp_path / "beyond.md"
+    path = tmp_path / "beyond.md"
+    assert list(write_beyond(tmp_path, CIFAR10)) == [f"{path}: written"]
+    text = path.read_text(encoding="utf-8")
     assert "(pictures/cifar10-beyond.png)" in text
     assert "(pictures/cifar10-best-ipc10.png)" in text
     assert "from IDC (Kim et al. 2022" in text
@@ -190,7 +191,7 @@ def test_page_is_written_and_drawn_from_the_cells(tmp_path):
     picture = mosaic_path(tmp_path, CIFAR10, 10)
     first = picture.read_bytes()
     picture.write_bytes(first + b"as it was")
-    render_beyond(tmp_path, CIFAR10)
+    list(write_beyond(tmp_path, CIFAR10))
     assert picture.read_bytes() == first + b"as it was"
 
 

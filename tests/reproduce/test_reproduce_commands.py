@@ -8,8 +8,9 @@ import pytest
 
 from made_cells import made
 from pseudocoreset.recipes import recipe_for
-from pseudocoreset.reproduce.cells import TABLES, Cell, Scope, chosen_cells
+from pseudocoreset.reproduce.cells import TABLES, Cell, Scope
 from pseudocoreset.reproduce.commands import commands_for
+from pseudocoreset.reproduce.registry import chosen_cells
 from pseudocoreset.reproduce.stored import measured_cells
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -14,11 +14,11 @@ from pseudocoreset import load_data, recipes
 from pseudocoreset.cli import main
 from pseudocoreset.distillation import DistillOptions, resolve
 from pseudocoreset.reproduce import paper
-from pseudocoreset.reproduce.cells import Cell, Scope, cells_of, chosen_cells
+from pseudocoreset.reproduce.cells import Cell, Scope, cells_of
 from pseudocoreset.reproduce.compare import nll_verdict, verdict
 from pseudocoreset.reproduce.page import FIRST, rendered, results_page
 from pseudocoreset.reproduce.paper import Figure
-from pseudocoreset.reproduce.run import listing
+from pseudocoreset.reproduce.registry import chosen_cells, listing
 from pseudocoreset.reproduce.stored import (
     Measured,
     measured_cells,

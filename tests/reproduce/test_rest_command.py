@@ -18,6 +18,7 @@ from pseudocoreset.posterior import named_sampler
 from pseudocoreset.reproduce import measure_cell as measuring
 from pseudocoreset.reproduce.cells import FOUR_NORMS, Cell, Scope, cells_of
 from pseudocoreset.reproduce.pictures import logits_path, norms_path
+from pseudocoreset.reproduce.registry import REPRODUCIBLE
 from pseudocoreset.reproduce.shipped import shipped_path
 
 SMALL = ["--data", "digits", "--num", 1, "--epochs", 2, "--steps", 1, "--seeds", 2]
@@ -335,5 +336,5 @@ def test_option_with_an_effect_on_one_of_several_is_accepted(tmp_path, capsys):
 def test_every_option_has_an_effect_on_something():
     parser = Parser("reproduce", "")
     command.configure(parser, [])
-    known = command._ALWAYS.union(*command.USES.values())
+    known = {*command._ALWAYS}.union(*(each.uses for each in REPRODUCIBLE.values()))
     assert known - {"names"} | {"target", "task"} == set(parser._owners)

@@ -13,18 +13,18 @@ from made_cells import made
 from pseudocoreset import UserError
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import (
-    ARCHITECTURES,
     CONVNET,
     FOUR_NORMS,
+    TABLES,
     Cell,
     Scope,
     cells_of,
-    chosen_cells,
 )
 from pseudocoreset.reproduce.commands import commands_for
 from pseudocoreset.reproduce.corruptions_table import distances, papers, severities_table
 from pseudocoreset.reproduce.cost import cost_markdown, measured_costs
 from pseudocoreset.reproduce.page import latex_tables, results_page
+from pseudocoreset.reproduce.registry import chosen_cells
 from pseudocoreset.reproduce.sections import claim_sentences, sections
 from pseudocoreset.reproduce.stored import read_measured, write_measured
 from rest_goals import rest_goals_table
@@ -110,7 +110,7 @@ def test_commands_have_what_experts_kept():
 def test_architectures_stand_beside_the_papers(tmp_path):
     cells = [
         made(Cell("cross-architecture", "fbpc", 10, "tuned", on=net), 40.0 + number, 2.0)
-        for number, net in enumerate(ARCHITECTURES)
+        for number, net in enumerate(TABLES["cross-architecture"].on)
     ]
     several = ("convnet", "resnet18", "vgg11")
     other = made(Cell("cross-architecture", "fbpc", 10, "tuned", several, "alexnet"), 50.0)

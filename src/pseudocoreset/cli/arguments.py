@@ -127,6 +127,7 @@ class Parser:
         title: str | None = None,
         default: str = "",
         of: Collection[str] | None = None,
+        users: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
         """Add a flag for each field of a dataclass.
 
@@ -135,6 +136,7 @@ class Parser:
             title: a heading for its flags in the help
             default: what the default is, in words, where it is not the field's own
             of: the fields with that default; by default all
+            users: what a field has an effect on, where the help names it
         """
         group: Any = self._parser if title is None else self._parser.add_argument_group(title)
         for each in fields(options):
@@ -146,7 +148,7 @@ class Parser:
                 )
             self._owners[each.name] = options
             in_words = default if of is None or each.name in of else ""
-            _add_flag(group, options, each, in_words)
+            _add_flag(group, options, each, in_words, ", ".join(users(each.name)))
         self._kinds.append(options)
 
     def has(self, name: str) -> bool:
@@ -211,7 +213,7 @@ class Parser:
         return f"{printable(name)} is not known here{nearest} See `{self.prog} --help`."
 
 
-def _add_flag(group: Any, options: type[Options], each: Any, default: str) -> None:
+def _add_flag(group: Any, options: type[Options], each: Any, default: str, users: str) -> None:
     limits, hint = limits_of(each), type_of(options, each.name)
     flag = "--" + each.name.replace("_", "-")
     value = default_of(each)
@@ -225,7 +227,7 @@ def _add_flag(group: Any, options: type[Options], each: Any, default: str) -> No
         shown = ""
     else:
         shown = f"; default: {value}"
-    text = (limits.help + shown).replace("%", "%%")
+    text = ((users and f"{users}: ") + limits.help + shown).replace("%", "%%")
     if hint is bool and value is False and not default:
         group.add_argument(flag, action="store_const", const=True, default=None, help=text)
     elif hint is bool or hint == bool | None:

@@ -1,13 +1,13 @@
 """The cells of the paper's tables: their names and files."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from pseudocoreset.engine.text import did_you_mean, printable
+from pseudocoreset.engine.parse import check_shape, read_json
+from pseudocoreset.engine.text import printable
 from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import recipe_for
 from pseudocoreset.reproduce.beyond.kinds import kinds
@@ -39,42 +39,83 @@ CROSS = "cross-architecture"
 NORMS = "norms"
 RESNET18 = "resnet18"
 PROTOCOL = "protocol"
-TABLES = {
-    "table1": "accuracy and NLL by method and images per class",
-    "dsa": "accuracy without augmentation (experts, coresets and SGHMC alike)",
-    TABLE2: "accuracy and NLL on CIFAR-100 and Tiny-ImageNet, and our best",
-    CORRUPTIONS: "accuracy on corrupted images, 10 per class",
-    CROSS: "coresets made for the ConvNet, and for several networks, scored on others",
-    NORMS: "coresets made for one norm, and for four, scored on four",
-    RESNET18: "coresets made for ResNet18 alone and with the ConvNet",
-    PROTOCOL: "random images by two readings of the paper's protocol",
-}
-"""The tables that consist of cells, and what they show."""
-METHODS = ("bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc")
-"""The methods of Table 1."""
 WITH_AND_WITHOUT = ("bpc-fkl", "fbpc")
 """The methods of the tables of augmentation, corruptions and norms, and of Table 2."""
 CONVNET = "convnet"
 """The network of the paper, which coresets are made for and scored on if nothing is said."""
-ARCHITECTURES = (CONVNET, "resnet18", "resnet34", "vgg11", "alexnet")
-"""The networks that coresets are scored on in the table across architectures."""
 SEVERAL = (CONVNET, "resnet18", "vgg11")
 """The networks that one coreset is made for, beside those made for the ConvNet alone."""
 FOUR_NORMS = (CONVNET, "group", "layer", "batch")
 """ConvNets with instance, group, layer and batch norm."""
 MIDDLE = 10
 """Images per class in tables with one size."""
-FROM_TABLE1 = (CORRUPTIONS, CROSS, NORMS, RESNET18)
-"""Tables that use the shipped coresets of Table 1, if they are made in the same way. Their default
-recipe is `tuned`, as for the shipped ones."""
-PICTURES = "pictures"
-LOGITS = "logits"
-COST = "cost"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that consists of cells: what it shows, and which cells."""
+
+    shows: str
+    methods: tuple[str, ...]
+    best: tuple[str, ...] = ()
+    """Methods that have cells with the recipe `best`, whatever the recipe of the others."""
+    sizes: tuple[int, ...] = SIZES
+    made_for: tuple[tuple[str, ...], ...] = ((CONVNET,),)
+    """The networks that coresets are made for; those for several have the middle size."""
+    on: tuple[str, ...] = (CONVNET,)
+    """The networks that coresets are scored on."""
+    again: bool = False
+    """Whether it scores the shipped coresets of Table 1, if they are made in the same way. Its
+    default recipe is `tuned`, as for the shipped ones."""
+    ships: bool = False
+    """Whether its coresets are stored with the results."""
+
+
+TABLES = {
+    "table1": Table(
+        "accuracy and NLL by method and images per class",
+        ("random", "bpc-rkl", "bpc-fkl", "fbpc-isotropic", "fbpc", FULL),
+        ships=True,
+    ),
+    "dsa": Table(
+        "accuracy without augmentation (experts, coresets and SGHMC alike)", WITH_AND_WITHOUT
+    ),
+    TABLE2: Table(
+        "accuracy and NLL on CIFAR-100 and Tiny-ImageNet, and our best",
+        ("random", *WITH_AND_WITHOUT),
+        best=("fbpc-isotropic",),
+        ships=True,
+    ),
+    CORRUPTIONS: Table(
+        "accuracy on corrupted images, 10 per class", WITH_AND_WITHOUT, sizes=(MIDDLE,), again=True
+    ),
+    CROSS: Table(
+        "coresets made for the ConvNet, and for several networks, scored on others",
+        ("fbpc",),
+        made_for=((CONVNET,), SEVERAL),
+        on=(CONVNET, "resnet18", "resnet34", "vgg11", "alexnet"),
+        again=True,
+    ),
+    NORMS: Table(
+        "coresets made for one norm, and for four, scored on four",
+        WITH_AND_WITHOUT,
+        sizes=(MIDDLE,),
+        made_for=((CONVNET,), FOUR_NORMS),
+        on=FOUR_NORMS,
+        again=True,
+    ),
+    RESNET18: Table(
+        "coresets made for ResNet18 alone and with the ConvNet",
+        ("fbpc",),
+        sizes=(MIDDLE,),
+        made_for=(("resnet18",), ("resnet18", CONVNET)),
+        on=("resnet18", CONVNET),
+        again=True,
+    ),
+    PROTOCOL: Table("random images by two readings of the paper's protocol", ("random",)),
+}
+"""The tables that consist of cells."""
 BEYOND = "beyond"
-EXACT = "exact"
-REGRESSION = "regression"
-CLASSIFICATION = "classification"
-COVARIANCE = "covariance"
 FIDELITY = "fidelity"
 FIDELITY_METHODS = ("bpc-fkl", "fbpc", "vbpc", "bpc-cd", "best")
 """The methods whose shipped coresets are compared with all images."""
@@ -86,22 +127,6 @@ TUNED = "tuned"
 FIDELITY_PROTOCOLS = (TUNED, "bayes", "plain")
 """The protocols that are compared: the default; temperature 1 with a prior that mixes; and the same
 without augmentation."""
-OF_PAPER = ("table1", "dsa", PICTURES)
-"""The tables that are reproduced by default."""
-NAMES = {
-    **TABLES,
-    LOGITS: "outputs at one image under networks of four norms",
-    COST: "memory and time of an update, from the benchmark's results",
-    PICTURES: "the images of the FBPC coresets",
-    BEYOND: "the best coresets for their size, controls of the same storage, an ablation",
-    FIDELITY: "how far posteriors of coresets are from that of all images, and controls",
-    REGRESSION: "a small network on diabetes: coresets beside all points, by HMC; needs no data",
-    CLASSIFICATION: "a small network on the digits: coresets of several methods, by HMC; needs no "
-    "data",
-    COVARIANCE: "FBPC's variance of K steps beside the linearised one, exactly; needs no data",
-    EXACT: "how far coresets' posteriors are from the data's, where these are known; needs no data",
-}
-"""Everything that can be reproduced."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +186,8 @@ class Cell:
         """Its name for `--cells`, such as fbpc/10, fbpc@resnet18/10/convnet or bayes:fbpc/10."""
         protocol = "" if self.protocol == TUNED else f"{self.protocol}:"
         made_for = "" if self.made_for == (CONVNET,) else f"@{'+'.join(self.made_for)}"
-        on = f"/{self.on}" if self.table in (CROSS, NORMS, RESNET18) else ""
+        table = TABLES.get(self.table)
+        on = f"/{self.on}" if table is not None and len(table.on) > 1 else ""
         return f"{protocol}{self.method}{made_for}/{self.ipc or 'all'}{on}"
 
     @property
@@ -192,51 +218,54 @@ class Cell:
         """Where it is stored."""
         return out / self.table / scope.label / f"{self.file_name}.json"
 
+    def read(
+        self, path: Path, number: int, check: Callable[[dict[str, Any]], None]
+    ) -> dict[str, Any]:
+        """What its file holds, if it has the format of this number and passes a check.
 
-def cell_with(table: str, method: str, ipc: int, recipe: str | None, data: str) -> Cell:
+        Anything else in its place is refused by name.
+        """
+        try:
+            content = read_json(path)
+            check_shape(content, {"format": int, "cell": dict})
+            if content["format"] != number:
+                raise ValueError(f"its format is {content['format']}, not {number}")
+            if content["cell"] != self.as_json():
+                raise ValueError(f"it holds {printable(content['cell'])}")
+            check(content)
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{path} can't be read as the measured cell {self.name} ({error}): delete it to "
+                "measure it again."
+            ) from None
+        del content["format"], content["cell"]
+        return dict(content)
+
+
+def cell_with(table: str, method: str, ipc: int | None, recipe: str | None, data: str) -> Cell:
     """The cell with this recipe, or with the one that it falls back to."""
-    section = recipe_for(data, ipc, method, recipe).section if recipe else None
-    return Cell(table, method, ipc, section)
+    if recipe is None or ipc is None or method == "random":
+        return Cell(table, method, ipc, None)
+    return Cell(table, method, ipc, recipe_for(data, ipc, method, recipe).section)
 
 
-def cells_of(table: str, recipe: str, data: str) -> list[Cell]:
-    """The cells of a table with this recipe, or without a recipe."""
-
-    def by_size(*methods: str, section: str = recipe) -> list[Cell]:
-        return [cell_with(table, name, ipc, section, data) for name in methods for ipc in SIZES]
-
-    random = [Cell(table, "random", ipc, None) for ipc in SIZES]
-    match table:
-        case "table1":
-            return [*random, *by_size(*METHODS), Cell(table, FULL, None, None)]
-        case "dsa":
-            return by_size(*WITH_AND_WITHOUT)
-        case "table2":
-            best = by_size("fbpc-isotropic", section="best")
-            return [*random, *by_size(*WITH_AND_WITHOUT), *best]
-        case "protocol":
-            return random
-    middle = [cell_with(table, name, MIDDLE, recipe, data) for name in WITH_AND_WITHOUT]
-    if table == CORRUPTIONS:
-        return middle
-    if table == NORMS:
-        coresets = [replace(c, made_for=nets) for c in middle for nets in ((CONVNET,), FOUR_NORMS)]
-        return _on(coresets, FOUR_NORMS)
-    fbpc = middle[WITH_AND_WITHOUT.index("fbpc")]
-    if table == RESNET18:
-        made_for = (("resnet18",), ("resnet18", CONVNET))
-        return _on([replace(fbpc, made_for=nets) for nets in made_for], ("resnet18", CONVNET))
-    assert table == CROSS
-    return _on([*by_size("fbpc"), replace(fbpc, made_for=SEVERAL)], ARCHITECTURES)
-
-
-def _on(coresets: Sequence[Cell], nets: Sequence[str]) -> list[Cell]:
-    """Each coreset on each network."""
-    return [replace(cell, on=net) for cell in coresets for net in nets]
+def cells_of(name: str, recipe: str | None, data: str) -> list[Cell]:
+    """The cells of a table with this recipe, by default its own, or without a recipe."""
+    table = TABLES[name]
+    usual = recipe or ("tuned" if table.again else "paper")
+    made = [(method, usual) for method in table.methods] + [(m, "best") for m in table.best]
+    coresets = []
+    for method, section in made:
+        for nets in table.made_for:
+            sizes = table.sizes if len(nets) == 1 else (MIDDLE,)
+            for ipc in (None,) if method == FULL else sizes:
+                cell = cell_with(name, method, ipc, section, data)
+                coresets.append(replace(cell, made_for=nets))
+    return [replace(cell, on=net) for cell in coresets for net in table.on]
 
 
 def beyond_cells(data: str) -> list[Cell]:
-    """The cells of what goes beyond the paper, whether this version has their methods or not."""
+    """The cells of what goes beyond the paper."""
     return [Cell(BEYOND, name, ipc, None) for ipc in SIZES for name in kinds(data, ipc)]
 
 
@@ -247,53 +276,3 @@ def fidelity_cells() -> list[Cell]:
     real = [Cell(FIDELITY, "random", ipc, None) for ipc in REAL_SIZES]
     found = [*made, *real, Cell(FIDELITY, FULL, None, None)]
     return [replace(cell, protocol=each) for each in FIDELITY_PROTOCOLS for cell in found]
-
-
-def pictured_cells(recipe: str, data: str) -> list[Cell]:
-    """The cells whose coresets are drawn."""
-    return [cell_with("table1", "fbpc", ipc, recipe, data) for ipc in SIZES]
-
-
-def chosen_cells(
-    names: Sequence[str], recipe: str | None, data: str, wanted: str | None
-) -> list[Cell]:
-    """The cells of what was named, each once; `wanted` are patterns such as fbpc/10,random/*."""
-    found: dict[Cell, None] = {}
-    for name in names:
-        found |= dict.fromkeys(_named_cells(name, recipe, data))
-    if wanted is None:
-        return list(found)
-    patterns = [pattern.strip() for pattern in wanted.split(",")]
-    for pattern in patterns:
-        if not any(fnmatchcase(cell.name, pattern) for cell in found):
-            known = ", ".join(dict.fromkeys(cell.name for cell in found))
-            raise UserError(f"`cells` {printable(pattern)} is none of {known}.", "cells")
-    return [cell for cell in found if any(fnmatchcase(cell.name, p) for p in patterns)]
-
-
-def _named_cells(name: str, recipe: str | None, data: str) -> list[Cell]:
-    """The cells of a name that can be measured."""
-    if name == BEYOND:
-        found = beyond_cells(data)
-        return [c for c in found if c.ipc is not None and kinds(data, c.ipc)[c.method].there]
-    if name == FIDELITY:
-        return fidelity_cells()
-    if name in (COST, EXACT, REGRESSION, CLASSIFICATION, COVARIANCE):
-        return []
-    recipe = recipe or ("tuned" if name in (*FROM_TABLE1, LOGITS) else "paper")
-    if name == LOGITS:
-        return [cell for cell in cells_of(NORMS, recipe, data) if cell.keeps_outputs]
-    return pictured_cells(recipe, data) if name == PICTURES else cells_of(name, recipe, data)
-
-
-def chosen_names(names: Sequence[str]) -> list[str]:
-    """What is to be reproduced; all of the paper if nothing is named."""
-    for name in names:
-        if name not in NAMES:
-            hint = did_you_mean(name, NAMES)
-            raise UserError(
-                f"{printable(name)} can't be reproduced{hint}: give {', '.join(NAMES)}, or "
-                "nothing for those of the paper.",
-                "names",
-            )
-    return list(names) or list(OF_PAPER)

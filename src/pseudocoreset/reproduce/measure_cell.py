@@ -24,9 +24,9 @@ from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce.cells import (
     CONVNET,
     CORRUPTIONS,
-    FROM_TABLE1,
     FULL,
     PROTOCOL,
+    TABLES,
     Cell,
     Scope,
 )
@@ -73,18 +73,17 @@ class ReproduceOptions(Options):
         5, "posteriors per cell; random images are drawn again for each", at_least=1
     )
     coresets: int = option(
-        3, "beyond: coresets of a cell, distilled or drawn with different seeds", at_least=1
+        3, "coresets of a cell, distilled or drawn with different seeds", at_least=1
     )
-    trials: int = option(10, "exact, regression: trials of each model", at_least=1)
-    chains: int = option(
-        10, "beyond, fidelity: chains of each posterior, which are pooled", at_least=1
-    )
+    trials: int = option(10, "trials of each model", at_least=1)
+    chains: int = option(10, "chains of each posterior, which are pooled", at_least=1)
     recipe: str | None = option(
         None,
         "the settings of the methods: paper, tuned or best; default: paper, or tuned where "
         "table1's coresets are scored once more",
         choices=RECIPES,
     )
+    keep_coresets: bool = option(False, "store all coresets, not only those of FBPC")
 
 
 @dataclass(frozen=True)
@@ -105,10 +104,27 @@ class Work:
     results: Path | None = None
     """Where coresets are shipped that some cells score once more; None: nowhere."""
 
+    def __post_init__(self) -> None:
+        if not self.data.is_image or self.data.task != "classification":
+            raise UserError(
+                f"`data` {self.data.name} can't be reproduced: the tables are of images with "
+                "classes.",
+                "data",
+            )
+
     def in_a_task(self) -> "Work":
         """The same for a cell that is itself a task."""
         place = (self.executor or SerialExecutor()).device(self.device)
         return replace(self, device=place, executor=None, progress=SILENT)
+
+    def refuse_other_data(self, path: Path, fingerprint: object) -> None:
+        """Refuse a stored cell that was measured on data with another fingerprint."""
+        if fingerprint != self.data.fingerprint:
+            raise UserError(
+                f"{path} was measured on other `data`: give another `out`, or the data it was "
+                "measured on.",
+                "data",
+            )
 
 
 @dataclass(frozen=True)
@@ -188,7 +204,7 @@ def spec_of(net: str) -> str:
 
 def shipped_for(cell: Cell, work: Work) -> Pseudocoreset | None:
     """The coreset that a cell scores once more, where it is shipped: of its recipe, or none."""
-    if cell.table not in FROM_TABLE1 or cell.made_for != (CONVNET,) or cell.ipc is None:
+    if not TABLES[cell.table].again or cell.made_for != (CONVNET,) or cell.ipc is None:
         return None
     if work.results is None or work.scope.holdout:
         return None

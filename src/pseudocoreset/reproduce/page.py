@@ -9,7 +9,7 @@ from pseudocoreset.engine.text import printable, significant
 from pseudocoreset.report.protocol_words import protocol_sentence
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.stored import beyond_scopes
-from pseudocoreset.reproduce.cells import COST, DATA_TITLES, FULL, SIZES, TABLE2, TABLES, Scope
+from pseudocoreset.reproduce.cells import DATA_TITLES, FULL, SIZES, TABLE2, TABLES, Scope
 from pseudocoreset.reproduce.commands import commands_for
 from pseudocoreset.reproduce.cost import cost_markdown
 from pseudocoreset.reproduce.pictures import chart_path, logits_path, norms_path, picture_path
@@ -96,9 +96,7 @@ def _latex_tables(out: Path, scope: Scope) -> dict[Path, str]:
 
 
 def markdown_of(name: str, out: Path, scope: Scope) -> str:
-    """One table in Markdown."""
-    if name == COST:
-        return cost_markdown(out)
+    """One table of cells in Markdown."""
     if name not in FIRST:
         found = [section.markdown() for section in sections(out, scope, name)]
         return "\n".join(found) or f"{name}: nothing is measured on {scope.label} yet."
@@ -159,7 +157,7 @@ def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]
 def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Found]) -> list[str]:
     """Table 1 and the table of augmentation, with their pictures and coresets."""
     of_table1, of_dsa = found["table1"], found["dsa"]
-    title = f"Table 1: {TABLES['table1']}"
+    title = f"Table 1: {TABLES['table1'].shows}"
     chart = chart_path(out, scope)
     words = "Accuracy by method and images per class, ours and the paper's"
     picture = f"![{words}]({_place(chart, out, results)})" if chart.exists() else ""
@@ -176,7 +174,7 @@ def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Fou
     parts += _picture_parts(out, scope, results) + _coreset_parts(out, scope, of_table1)
     made = dsa_made_with(of_dsa, scope) if of_dsa else ""
     rows = dsa_table(of_dsa, of_table1, scope)
-    parts.append(Section("dsa", f"DSA: {TABLES['dsa']}", rows, made).on_page())
+    parts.append(Section("dsa", f"DSA: {TABLES['dsa'].shows}", rows, made).on_page())
     if without:
         rows = dsa_table(without, with_dsa, scope)
         parts.append(Section("dsa", f"DSA {same}", rows, folded=True).on_page())

@@ -10,29 +10,17 @@ import torch
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.bars import clock
 from pseudocoreset.engine.progress import SILENT
-from pseudocoreset.errors import UserError
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.cells import (
-    BEYOND,
-    COST,
-    COVARIANCE,
-    EXACT,
-    FIDELITY,
-    LOGITS,
-    NAMES,
-    PICTURES,
     SIZES,
-    TABLE2,
+    TABLES,
     Cell,
     Scope,
     beyond_cells,
     cells_of,
     fidelity_cells,
 )
-from pseudocoreset.reproduce.covariance.measure import stored as covariance_stored
-from pseudocoreset.reproduce.exact.measure import stored
-from pseudocoreset.reproduce.exact.problems import PROBLEMS
 from pseudocoreset.reproduce.measure_cell import (
     Work,
     experts_for,
@@ -43,7 +31,6 @@ from pseudocoreset.reproduce.measure_cell import (
 from pseudocoreset.reproduce.pictures import picture_path
 from pseudocoreset.reproduce.settings import EXPERT_LR
 from pseudocoreset.reproduce.shipped import ship
-from pseudocoreset.reproduce.small import STUDIES
 from pseudocoreset.reproduce.stored import (
     Measured,
     measured_cells,
@@ -62,21 +49,10 @@ from pseudocoreset.scale import Executor, SerialExecutor, Task
 
 LARGEST_SHIPPED = 10**7
 """The largest coreset, in bytes, that is stored with the results by default."""
-NOTHING_OF_ITS_OWN = {
-    LOGITS: "drawn of the cells fbpc@*/10/* of norms",
-    COST: "written of benchmark.json, which benchmarks/speed.py measures",
-}
 
 
-def measure_missing(
-    cells: Sequence[Cell], work: Work, out: Path, keep_coresets: bool
-) -> Iterator[str]:
+def measure_missing(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str]:
     """Measure missing cells and yield a line after each."""
-    if not work.data.is_image or work.data.task != "classification":
-        raise UserError(
-            f"`data` {work.data.name} can't be reproduced: the tables are of images with classes.",
-            "data",
-        )
     work = replace(work, results=out)
     missing = [cell for cell in cells if not cell.path(out, work.scope).exists()]
     refuse_too_few_epochs(missing, work)
@@ -106,7 +82,7 @@ def measure_missing(
         for task, (measured, coreset) in executor.run(todo()):
             cell = task.arguments[0]
             # The coreset first: where there is a cell, what belongs to it is there too.
-            _keep(cell, coreset, work.scope, out, keep_coresets)
+            _keep(cell, coreset, work.scope, out, work.options.keep_coresets)
             write_measured(cell.path(out, work.scope), measured)
             bar.advance()
             yield _words(measured, work)
@@ -115,7 +91,7 @@ def measure_missing(
 def _measured_before(cell: Cell, work: Work, out: Path) -> str:
     path = cell.path(out, work.scope)
     measured = read_measured(path, cell)
-    _refuse_other_data(path, measured, work)
+    work.refuse_other_data(path, measured.content["coreset"].get("data_fingerprint"))
     other = _other_settings(measured, work)
     before = f"measured before{', with ' if other else ''}{', '.join(other)}"
     return f"{_words(measured, work)}; {before} (delete {path} to measure it again)"
@@ -141,19 +117,10 @@ def _other_settings(measured: Measured, work: Work) -> list[str]:
     return [f"{name} {was}, not {now}" for name, (was, now) in pairs.items() if was != now]
 
 
-def _refuse_other_data(path: Path, measured: Measured, work: Work) -> None:
-    if measured.content["coreset"].get("data_fingerprint") != work.data.fingerprint:
-        raise UserError(
-            f"{path} was measured on other `data`: give another `out`, or the data it was measured "
-            "on.",
-            "data",
-        )
-
-
 def _keep(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path, all_methods: bool) -> None:
     """Ship the coreset of FBPC, or of all methods that make one; the tuned one if there is one."""
     wanted = cell.method == "fbpc" or (all_methods and cell.recipe is not None)
-    if not wanted or cell.table not in ("table1", TABLE2) or scope.holdout:
+    if not wanted or not TABLES[cell.table].ships or scope.holdout:
         return
     if coreset.stored_bytes > LARGEST_SHIPPED and not all_methods:
         return
@@ -172,50 +139,40 @@ def _words(measured: Measured, work: Work) -> str:
     )
 
 
-def listing(names: Sequence[str], out: Path, scope: Scope) -> str:
-    """What these names stand for, what of it was measured, and how long that took."""
-    lines = []
-    for name in names:
-        of_data = "" if name in (EXACT, *STUDIES, COVARIANCE) else f", on {scope.label}"
-        lines.append(f"{name}: {NAMES[name]}{of_data}")
-        if name == PICTURES:
-            lines.append(f"  {_pictures_line(out, scope)}")
-            continue
-        if name in (LOGITS, COST):
-            lines.append("  " + NOTHING_OF_ITS_OWN[name])
-            continue
-        if name == EXACT:
-            done = [f"{each}: {len(stored(out, each)['trials'])} trials" for each in PROBLEMS]
-            lines += [f"  {line} measured" for line in done]
-            continue
-        if name in STUDIES:
-            lines.append(f"  {len(STUDIES[name].stored(out)['trials'])} trials measured")
-            continue
-        if name == COVARIANCE:
-            lines.append(f"  {len(covariance_stored(out)['rows'])} rows measured")
-            continue
-        if name == FIDELITY:
-            of_table = fidelity_cells()
-            done = [cell.name for cell in of_table if cell.path(out, scope).exists()]
-            lines.append(f"  {len(done)} of {len(of_table)} cells measured: {', '.join(done)}")
-            continue
-        if name == BEYOND:
-            lines += [f"  {line}" for line in _beyond_lines(out, scope)]
-            continue
-        found, of_table1 = (measured_cells(out, scope, table) for table in (name, "table1"))
-        listed: list[Cell] = []
-        for recipe in RECIPES:
-            cells = [cell for cell in cells_of(name, recipe, scope.data) if cell not in listed]
-            if cells:
-                lines += [
-                    f"  {line}"
-                    for line in _recipe_lines(cells, found, of_table1, recipe, scope.data)
-                ]
-            listed += cells
-    return "\n".join(lines)
+def table_lines(name: str, out: Path, scope: Scope) -> list[str]:
+    """What was measured, with its time; and what is missing, with that of its twin in table1."""
+    found, of_table1 = (measured_cells(out, scope, table) for table in (name, "table1"))
+
+    def with_twins_time(cell: Cell) -> str:
+        twin = of_table1.get(replace(cell, table="table1"))
+        return cell.name if twin is None else f"{cell.name} (about {clock(twin.seconds)})"
+
+    lines: list[str] = []
+    listed: list[Cell] = []
+    for recipe in RECIPES:
+        cells = [cell for cell in cells_of(name, recipe, scope.data) if cell not in listed]
+        listed += cells
+        done = [found[cell] for cell in cells if cell in found]
+        missing = [with_twins_time(cell) for cell in cells if cell not in found]
+        if cells:
+            lines.append(f"{recipe}: {len(done)} of {len(cells)} cells measured; {_time(done)}")
+        if done:
+            times = (f"{m.cell.name} {time_words(m)}{_unlike(m, scope.data)}" for m in done)
+            lines.append(f"  measured: {', '.join(times)}")
+        if missing:
+            lines.append(f"  missing: {', '.join(missing)}")
+    return lines
 
 
-def _beyond_lines(out: Path, scope: Scope) -> list[str]:
+def fidelity_lines(out: Path, scope: Scope) -> list[str]:
+    """What of the fidelity cells was measured."""
+    cells = fidelity_cells()
+    done = [cell.name for cell in cells if cell.path(out, scope).exists()]
+    return [f"{len(done)} of {len(cells)} cells measured: {', '.join(done)}"]
+
+
+def beyond_lines(out: Path, scope: Scope) -> list[str]:
+    """What of the cells beyond the paper was measured."""
     found = found_cells(out, scope)
     missing = [cell.name for cell in beyond_cells(scope.data) if cell not in found]
     lines = [f"{len(found)} of {len(found) + len(missing)} cells measured"]
@@ -225,30 +182,6 @@ def _beyond_lines(out: Path, scope: Scope) -> list[str]:
             for cell, each in found.items()
         ]
         lines.append(f"  measured: {', '.join(times)}")
-    if missing:
-        lines.append(f"  missing: {', '.join(missing)}")
-    return lines
-
-
-def _recipe_lines(
-    cells: list[Cell],
-    found: dict[Cell, Measured],
-    of_table1: dict[Cell, Measured],
-    recipe: str,
-    data: str,
-) -> list[str]:
-    """What was measured, with its time; and what is missing, with that of its twin in table1."""
-
-    def with_twins_time(cell: Cell) -> str:
-        twin = of_table1.get(replace(cell, table="table1"))
-        return cell.name if twin is None else f"{cell.name} (about {clock(twin.seconds)})"
-
-    done = [found[cell] for cell in cells if cell in found]
-    missing = [with_twins_time(cell) for cell in cells if cell not in found]
-    lines = [f"{recipe}: {len(done)} of {len(cells)} cells measured; {_time(done)}"]
-    if done:
-        times = ", ".join(f"{m.cell.name} {time_words(m)}{_unlike(m, data)}" for m in done)
-        lines.append(f"  measured: {times}")
     if missing:
         lines.append(f"  missing: {', '.join(missing)}")
     return lines
@@ -283,6 +216,7 @@ def _time(done: list[Measured]) -> str:
     return words if whole else f"at least {words}"
 
 
-def _pictures_line(out: Path, scope: Scope) -> str:
+def picture_lines(out: Path, scope: Scope) -> list[str]:
+    """What of the pictures was drawn."""
     drawn = [ipc for ipc in SIZES if picture_path(out, scope, ipc).exists()]
-    return f"{len(drawn)} of {len(SIZES)} drawn; seconds each, once table1 has the coresets"
+    return [f"{len(drawn)} of {len(SIZES)} drawn; seconds each, once table1 has the coresets"]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import (
-    ARCHITECTURES,
     CONVNET,
     CORRUPTIONS,
     CROSS,
@@ -142,7 +141,7 @@ def _pooled(measured: Measured) -> str:
 def _table2(found: Found, scope: Scope) -> list[Section]:
     again = table2(by_paper(found), scope)
     return [
-        Section(TABLE2, f"Table 2: {TABLES[TABLE2]}", table2(found, scope)),
+        Section(TABLE2, f"Table 2: {TABLES[TABLE2].shows}", table2(found, scope)),
         Section(TABLE2, f"Table 2 {PAPERS}", again, file="-by-paper", folded=True),
     ]
 
@@ -151,7 +150,7 @@ def _corruptions(found: Found, scope: Scope) -> list[Section]:
     made = []
     for cells, how, file in ((found, "", ""), (by_paper(found), f" {PAPERS}", "-by-paper")):
         rows = corruptions_table(cells, scope)
-        title = f"Corruptions{how}: {TABLES[CORRUPTIONS]}"
+        title = f"Corruptions{how}: {TABLES[CORRUPTIONS].shows}"
         printed = "Means over severities, with the paper's figures in brackets."
         made.append(Section(CORRUPTIONS, title, rows, printed, file, folded=bool(file)))
         words = "\n".join(f"- {line}" for line in fit_sentences(cells, scope))
@@ -201,7 +200,7 @@ def _cross(found: Found, scope: Scope) -> list[Section]:
         scores = paper.CROSS_ARCHITECTURE[cell.ipc, cell.on]
         return f" (paper {scores.accuracy.mean:.1f} / {scores.nll.mean:.2f})"
 
-    return _both(CROSS, "Across architectures", found, scope, ARCHITECTURES, theirs)
+    return _both(CROSS, "Across architectures", found, scope, theirs)
 
 
 def _resnet18(found: Found, scope: Scope) -> list[Section]:
@@ -214,7 +213,7 @@ def _resnet18(found: Found, scope: Scope) -> list[Section]:
         accuracy, nll = scores
         return f" (paper {accuracy:.1f}" + ("" if nll is None else f" / {nll:.2f}") + ")"
 
-    return _both(RESNET18, "ResNet18", found, scope, ("resnet18", CONVNET), theirs)
+    return _both(RESNET18, "ResNet18", found, scope, theirs)
 
 
 def _both(
@@ -222,10 +221,10 @@ def _both(
     title: str,
     found: Found,
     scope: Scope,
-    nets: Sequence[str],
     theirs: Callable[[Cell], str],
 ) -> list[Section]:
     """Accuracy % / NLL by our protocol and by the paper's."""
+    nets = TABLES[table].on
     made = [
         by_network(cells, scope, nets, made_for_words, theirs) for cells in (found, by_paper(found))
     ]
@@ -236,7 +235,7 @@ def _both(
     ]
     words = f"Chains diverged: {', '.join(diverged)}." if diverged else ""
     return [
-        Section(table, f"{title}: {TABLES[table]}; accuracy % / NLL", made[0]),
+        Section(table, f"{title}: {TABLES[table].shows}; accuracy % / NLL", made[0]),
         Section(table, f"{title} {PAPERS}", made[1], words, file="-by-paper", folded=True),
     ]
 
@@ -253,7 +252,7 @@ def _norms(found: Found, scope: Scope) -> list[Section]:
     words = "WBPC is BPC-fKL. The paper has a figure without numbers."
     words = "\n".join([words, *(f"- {line}" for line in claim_sentences(found))])
     rows = by_network(found, scope, FOUR_NORMS, norm_name, titles=NORM_TITLES)
-    return [Section(NORMS, f"Norms: {TABLES[NORMS]}; accuracy % / NLL", rows, words)]
+    return [Section(NORMS, f"Norms: {TABLES[NORMS].shows}; accuracy % / NLL", rows, words)]
 
 
 def claim_sentences(found: Found) -> list[str]:

@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from pseudocoreset.engine.files import write_json
-from pseudocoreset.engine.parse import Shape, check_shape, read_json
-from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError
+from pseudocoreset.engine.parse import Shape, check_shape
 from pseudocoreset.recipes import NAMES as RECIPES
-from pseudocoreset.reproduce.cells import FROM_TABLE1, Cell, Scope, cells_of
+from pseudocoreset.reproduce.cells import TABLES, Cell, Scope, cells_of
 from pseudocoreset.reproduce.checks import check_more
 from pseudocoreset.reproduce.paper import Figure
 from pseudocoreset.reproduce.settings import CellSettings
@@ -93,35 +91,21 @@ def write_measured(path: Path, measured: Measured) -> None:
 
 def read_measured(path: Path, cell: Cell) -> Measured:
     """Read a cell back; anything else in its place is refused by name."""
-    try:
-        content = read_json(path)
-        _check(content, cell)
-        check_more(content, cell)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to "
-            "measure it again."
-        ) from None
-    del content["format"], content["cell"]
-    return Measured(cell, content)
+    return Measured(cell, cell.read(path, FORMAT, lambda content: _check(content, cell)))
 
 
-def _check(content: Any, cell: Cell) -> None:
-    check_shape(content, {"format": int, "cell": dict})
-    if content["format"] != FORMAT:
-        raise ValueError(f"its format is {content['format']}, not {FORMAT}")
-    if content["cell"] != cell.as_json():
-        raise ValueError(f"it holds {printable(content['cell'])}")
+def _check(content: dict[str, Any], cell: Cell) -> None:
     check_shape(content, SHAPE)
     if content["by_paper"] is not None:
         check_shape(content["by_paper"], _SCORES, "by_paper")
     if not content["seeds"] or not content["samplers"]:
         raise ValueError("it has no seeds")
-    shipped = cell.table in FROM_TABLE1 and content["experts"] is None
+    shipped = TABLES[cell.table].again and content["experts"] is None
     if cell.recipe is not None and not shipped:
         check_shape(content, SHAPE_WITH_EXPERTS)
     elif cell.recipe is None and content["experts"] is not None:
         raise ValueError("it has experts")
+    check_more(content, cell)
 
 
 def measured_cells(out: Path, scope: Scope, table: str) -> dict[Cell, Measured]:

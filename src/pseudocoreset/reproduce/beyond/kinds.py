@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pseudocoreset.data import Data
 from pseudocoreset.distillation import DistillOptions
 from pseudocoreset.forms import parse_form
-from pseudocoreset.methods import METHODS, method_class
+from pseudocoreset.methods import method_class
 from pseudocoreset.posterior import SAMPLERS, Sampler, named_sampler
 from pseudocoreset.recipes import recipe_for
 
@@ -58,11 +58,6 @@ class Kind:
     fills: bool = False
     """Whether it has as many images as the best coreset has room for."""
     jpeg: bool = False
-
-    @property
-    def there(self) -> bool:
-        """Whether this version has all its methods."""
-        return all(name in METHODS for name in self.methods)
 
     def made_as(self, stage: int) -> str:
         """A name for what its first methods make, the same for kinds that make the same."""

@@ -31,11 +31,6 @@ EXPERTS_ALIKE = ("num", "epochs", "lr", "batch", "net", "dsa", "holdout")
 
 def measure_beyond(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str]:
     """Measure missing parts of cells and yield a line after each coreset."""
-    if not work.data.is_image or work.data.task != "classification":
-        raise UserError(
-            f"`data` {work.data.name} can't be reproduced: the table is of images with classes.",
-            "data",
-        )
     for cell in cells:
         assert cell.ipc is not None
         path = cell.path(out, work.scope)
@@ -45,7 +40,7 @@ def measure_beyond(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[str
         for seed in range(work.seed, work.seed + number):
             found = read_cell(path, cell) if path.exists() else None
             if found is not None:
-                _refuse_other_data(path, found, work)
+                work.refuse_other_data(path, found.content["data_fingerprint"])
             missing = _missing(found, seed, samplers(kind, cell.ipc))
             if not missing:
                 continue
@@ -62,15 +57,6 @@ def _missing(found: BeyondCell | None, seed: int, wanted: dict[str, Sampler]) ->
     there = [] if found is None else [each for each in found.coresets if each["seed"] == seed]
     done = there[0]["scores"] if there else {}
     return {name: sampler for name, sampler in wanted.items() if name not in done}
-
-
-def _refuse_other_data(path: Path, found: BeyondCell, work: Work) -> None:
-    if found.content["data_fingerprint"] != work.data.fingerprint:
-        raise UserError(
-            f"{path} was measured on other `data`: give another `out`, or the data it was measured "
-            "on.",
-            "data",
-        )
 
 
 def _refuse_other_experts(cell: Cell, found: BeyondCell | None, experts: ExpertStore) -> None:

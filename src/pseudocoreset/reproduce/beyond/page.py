@@ -1,8 +1,10 @@
 """The page of the best coresets for their size, written from the stored cells."""
 
+from collections.abc import Iterator
 from os.path import relpath
 from pathlib import Path
 
+from pseudocoreset.engine.files import write_text
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.beyond.kinds import ABLATED, JPEG_QUALITY, ablation
 from pseudocoreset.reproduce.beyond.pictures import draw_beyond, mosaic_path, plot_path
@@ -87,12 +89,13 @@ the [table](#published-figures) names.*
 """
 
 
-def render_beyond(out: Path, scope: Scope) -> dict[Path, str]:
-    """Draw what `pseudocoreset reproduce beyond` shows, and give its page by its path."""
+def write_beyond(out: Path, scope: Scope) -> Iterator[str]:
+    """Draw what `pseudocoreset reproduce beyond` shows, and write its page."""
     for _ in draw_beyond(out, scope):
         pass
     page = out / "beyond.md"
-    return {page: beyond_page(out, page)}
+    write_text(page, beyond_page(out, page))
+    yield f"{page}: written"
 
 
 def beyond_table_text(out: Path, scope: Scope) -> str:

@@ -7,9 +7,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from pseudocoreset.engine.files import write_json
-from pseudocoreset.engine.parse import Shape, check_shape, read_json
-from pseudocoreset.engine.text import printable
-from pseudocoreset.errors import UserError
+from pseudocoreset.engine.parse import Shape, check_shape
 from pseudocoreset.report.run_report import finite
 from pseudocoreset.reproduce import paper
 from pseudocoreset.reproduce.cells import BEYOND, Cell, Scope, beyond_cells
@@ -113,24 +111,10 @@ def write_cell(path: Path, found: BeyondCell) -> None:
 
 def read_cell(path: Path, cell: Cell) -> BeyondCell:
     """Read a cell back; anything else in its place is refused by name."""
-    try:
-        content = read_json(path)
-        _check(content, cell)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to "
-            "measure it again."
-        ) from None
-    del content["format"], content["cell"]
-    return BeyondCell(cell, content)
+    return BeyondCell(cell, cell.read(path, FORMAT, _check))
 
 
-def _check(content: Any, cell: Cell) -> None:
-    check_shape(content, {"format": int, "cell": dict})
-    if content["format"] != FORMAT:
-        raise ValueError(f"its format is {content['format']}, not {FORMAT}")
-    if content["cell"] != cell.as_json():
-        raise ValueError(f"it holds {printable(content['cell'])}")
+def _check(content: dict[str, Any]) -> None:
     check_shape(content, SHAPE)
     if content["experts"] is not None:
         check_shape(content["experts"], {"num": int, "epochs": int, "fingerprint": str})

@@ -8,9 +8,8 @@ from typing import Any
 from pseudocoreset.coreset import Pseudocoreset, whole_data
 from pseudocoreset.distillation import distill
 from pseudocoreset.engine.files import write_json
-from pseudocoreset.engine.parse import Shape, check_shape, read_json
+from pseudocoreset.engine.parse import Shape, check_shape
 from pseudocoreset.engine.versions import versions
-from pseudocoreset.errors import UserError
 from pseudocoreset.evaluation.compare import between_chains, distances
 from pseudocoreset.evaluation.metrics import scores
 from pseudocoreset.likelihoods import Categorical
@@ -30,8 +29,6 @@ _OWN: Shape = {
     "between_chains": int | float | None,
 }
 SHAPE: Shape = {
-    "format": int,
-    "cell": dict,
     "data_fingerprint": str,
     "distances": _DISTANCES,
     "halves": _DISTANCES,
@@ -53,21 +50,11 @@ def measure_fidelity(cells: Sequence[Cell], work: Work, out: Path) -> Iterator[s
         work: settings and stored predictions of all cells
         out: folder of the results
     """
-    if cells and (not work.data.is_image or work.data.task != "classification"):
-        raise UserError(
-            f"`data` {work.data.name} can't be reproduced: the table is of images with classes.",
-            "data",
-        )
     missing = []
     for cell in cells:
         path = cell.path(out, work.scope)
         if path.exists():
-            if read_fidelity(path, cell)["data_fingerprint"] != work.data.fingerprint:
-                raise UserError(
-                    f"{path} was measured on other `data`: give another `out`, or the data it was "
-                    "measured on.",
-                    "data",
-                )
+            work.refuse_other_data(path, read_fidelity(path, cell)["data_fingerprint"])
             yield f"fidelity {cell.name}: measured before (delete {path} to measure it again)"
         elif reason := _lacking(cell, work, out):
             yield f"fidelity {cell.name}: left out, {reason}"
@@ -187,17 +174,7 @@ def read_fidelity(path: Path, cell: Cell) -> dict[str, Any]:
         path: its file
         cell: what it must be
     """
-    try:
-        content = read_json(path)
-        check_shape(content, SHAPE)
-        if content["format"] != FORMAT or content["cell"] != cell.as_json():
-            raise ValueError("it holds another cell")
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path} can't be read as the measured cell {cell.name} ({error}): delete it to "
-            "measure it again."
-        ) from None
-    return dict(content)
+    return cell.read(path, FORMAT, lambda content: check_shape(content, SHAPE))
 
 
 def fidelity_found(out: Path, scope: Scope) -> dict[Cell, dict[str, Any]]:
