@@ -67,9 +67,8 @@ def test_chains_follow_a_posterior_that_moves():
         assert float(walkers.place.std()) == pytest.approx(width, rel=0.15)
 
 
-@pytest.mark.parametrize("labels", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
-def test_updates_move_what_is_learned(direction, labels):
+def test_updates_move_the_inputs_alone(direction):
     data = load_data("digits")
     start = distill(data, (), "random", ipc=1, net=NET, **QUIET)
     everything = whole_data(data, NET)
@@ -84,16 +83,10 @@ def test_updates_move_what_is_learned(direction, labels):
             Descent(updates=2, chains=3, warm_up=2, leaps=2),
             1.0,
             seed,
-            labels=labels,
         )
 
     found = made(0)
     assert not torch.equal(found.inputs, start.inputs)
     assert found == made(0)
     assert found != made(1)
-    if labels:
-        assert found.targets.sum(1) == pytest.approx(torch.ones(10))
-        assert torch.equal(found.targets.argmax(1), start.targets)
-    else:
-        assert torch.equal(found.targets, start.targets)
-    assert found == replace(start, inputs=found.inputs, targets=found.targets)
+    assert found == replace(start, inputs=found.inputs)

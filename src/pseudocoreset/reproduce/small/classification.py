@@ -71,15 +71,11 @@ MADE = {
     "fbpc-after-vbpc": Made("FBPC from VBPC's images", METHOD, _SGD, 10.0, after="vbpc+hard"),
 }
 DESCENT = Descent()
-EXACT: dict[str, tuple[str, dict[str, Any]]] = {
-    "forward-kl": ("forward KL, samples by HMC", {"direction": FORWARD}),
-    "forward-kl+learned": (
-        "forward KL, samples by HMC, learned labels",
-        {"direction": FORWARD, "labels": True},
-    ),
-    "reverse-kl": ("reverse KL, samples by HMC", {"direction": REVERSE}),
+EXACT = {
+    "forward-kl": ("forward KL, samples by HMC", FORWARD),
+    "reverse-kl": ("reverse KL, samples by HMC", REVERSE),
 }
-"""Ways down a KL between both posteriors, with exact chains: titles, and options of `along_kl`."""
+"""Ways down a KL between both posteriors, with exact chains: title and direction."""
 OF_ALL = {
     "hmc": "all images, other chains",
     "bayes": "all images, SGHMC, protocol `bayes`",
@@ -152,15 +148,8 @@ def _along_kl(name: str, data: Data, reference: Found, seed: int) -> Pseudocores
     start = distill(data, (), "random", ipc=int(size), net=NET, seed=seed, recipe="paper", **QUIET)
     of_data = log_posterior(whole_data(data, NET), 1.0, PRIOR)
     assert reference.weights is not None
-    return along_kl(
-        start=start,
-        of_data=of_data,
-        samples=reference.weights,
-        descent=DESCENT,
-        prior=PRIOR,
-        seed=seed,
-        **EXACT[way][1],
-    )
+    direction, samples = EXACT[way][1], reference.weights
+    return along_kl(direction, start, of_data, samples, DESCENT, PRIOR, seed)
 
 
 def _by_hmc(coreset: Pseudocoreset, data: Data, seed: int, name: str) -> Found:
@@ -190,7 +179,7 @@ def _settings() -> dict[str, Any]:
         name: {**asdict(how), "method": how.method.name, **how.method.as_dict()}
         for name, how in MADE.items()
     }
-    made |= {name: {**asdict(DESCENT), **options} for name, (_, options) in EXACT.items()}
+    made |= {name: {**asdict(DESCENT), "direction": way} for name, (_, way) in EXACT.items()}
     return {"net": NET, "prior": PRIOR, "effort": asdict(EFFORT), "made": made}
 
 

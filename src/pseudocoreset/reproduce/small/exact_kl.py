@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from pseudocoreset.coreset import Pseudocoreset
 from pseudocoreset.engine.random import Rng
@@ -15,8 +14,6 @@ from pseudocoreset.reproduce.exact.hmc import LogDensity
 from pseudocoreset.reproduce.small.posterior import Walkers, log_posterior
 
 FORWARD, REVERSE = "forward", "reverse"
-SHARPNESS = 6.0
-"""The logit of its class in a label that is to be learned; those of other classes are 0."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +22,14 @@ class Descent:
 
     Args:
         updates: how many
-        lr: step size of Adam at first
+        lr: step size of Adam at first, for one point per class
         chains: on the coreset's posterior, and samples of the data's in an update
         warm_up: steps of each chain before the first update
         leaps: leapfrog moves of a chain's step, of which each update takes one
     """
 
-    updates: int = 600
-    lr: float = 0.01
+    updates: int = 1200
+    lr: float = 0.001
     chains: int = 64
     warm_up: int = 150
     leaps: int = 40
@@ -46,35 +43,25 @@ def along_kl(
     descent: Descent,
     prior: float,
     seed: int,
-    *,
-    labels: bool = False,
 ) -> Pseudocoreset:
     """The coreset after moving its inputs down one of the KLs between both posteriors.
 
     Args:
         direction: `forward`, KL[data ‖ coreset], or `reverse`, KL[coreset ‖ data]
-        start: the coreset at first, with hard labels; each of its points counts n/m times
+        start: the coreset at first; each of its points counts n/m times
         of_data: log-density of the data's posterior
         samples: of the data's posterior
         descent: how many updates, and how they are made
         prior: precision τ of the weights
         seed: of all randomness
-        labels: whether to learn labels, too
     """
     assert start.provenance.num_train is not None
     weight = start.provenance.num_train / start.num_seen
 
-    def coreset(points: Points) -> Pseudocoreset:
-        targets = points.targets.softmax(1) if labels else points.targets
-        return replace(start, inputs=points.inputs, targets=targets)
-
     def density(points: Points) -> LogDensity:
-        return log_posterior(coreset(points), weight, prior)
+        return log_posterior(replace(start, inputs=points.inputs), weight, prior)
 
     points = Points(start.inputs, start.targets)
-    if labels:
-        hard = one_hot(start.targets, len(start.class_names)).to(start.inputs)
-        points = points._replace(targets=SHARPNESS * hard)
     net, rng = start.make_net(), Rng(torch.device("cpu"), seed, "along-kl", direction)
     place = torch.stack([net.init(rng.host).params for _ in range(descent.chains)])
     walkers = Walkers(place, rng.host, descent.leaps)
@@ -82,14 +69,16 @@ def along_kl(
         walkers.walk(density(points))
 
     def loss(points: Points) -> Float[Tensor, ""]:
-        walkers.walk(density(Points(*(part.detach() for part in points))))
+        walkers.walk(density(points._replace(inputs=points.inputs.detach())))
         if direction == REVERSE:
             return reverse_loss(density(points), of_data, walkers.place)
         chosen = torch.randint(len(samples), (descent.chains,), generator=rng.host)
         return forward_loss(density(points), samples[chosen], walkers.place)
 
-    learned = ("inputs", "targets") if labels else ("inputs",)
-    return coreset(follow(points, loss, learned, descent.updates, descent.lr))
+    # The fewer points there are, the more each counts, and the noisier its gradient is.
+    lr = descent.lr * len(start) / len(start.class_names)
+    found = follow(points, loss, ("inputs",), descent.updates, lr)
+    return replace(start, inputs=found.inputs)
 
 
 def forward_loss(
