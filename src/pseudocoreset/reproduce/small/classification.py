@@ -53,7 +53,18 @@ class Made:
 
 
 _SGD = {"steps": 300, "batch": 1000}
-_ADAM = {"steps": 1000, "batch": 1000, "optimizer": "adam", "momentum": 0.9, "lr_images": 0.003}
+_MOVED = {"batch": 1000, "optimizer": "adam", "momentum": 0.9}
+_ADAM = {**_MOVED, "steps": 1000, "lr_images": 0.003}
+_CHAINS = BPCContrastive(
+    chains=16,
+    chain_steps=20,
+    warm_up=500,
+    lr_chains=0.2,
+    friction=0.02,
+    prior=PRIOR,
+    real_batch=10_000,
+)
+"""Chains that forget where they were within a few updates; batches of all real images."""
 _LEARNED = {"labels": "learned", "lr_labels": 0.02}
 MADE = {
     "random+experts": Made(
@@ -62,7 +73,7 @@ MADE = {
     "fbpc": Made("FBPC", METHOD, _SGD, 10.0),
     "fbpc+experts": Made("FBPC, experts' labels", METHOD, {**_SGD, "labels": "experts"}, 10.0),
     "bpc-fkl": Made("BPC-fKL", BPCForwardKL(), _SGD, 3.0),
-    "bpc-cd": Made("BPC-CD", BPCContrastive(prior=PRIOR, warm_up=1000), _ADAM),
+    "bpc-cd": Made("BPC-CD", _CHAINS, {**_MOVED, "steps": 600}, 0.001),
     "vbpc": Made("VBPC, learned labels", VBPC(), {**_ADAM, **_LEARNED}),
     "vbpc+hard": Made("VBPC, hard labels", VBPC(), _ADAM),
     "vbpc-after-fbpc": Made(
