@@ -1,6 +1,7 @@
 """The samplers' rules against exact answers: Gaussians, a logistic regression, other optimisers."""
 
 import warnings
+from math import e
 
 import pytest
 import torch
@@ -44,16 +45,18 @@ def curvature_of(size):
 DECAY = 0.2
 
 
-@pytest.mark.parametrize("size", [1, 2, 10])
+@pytest.mark.parametrize(("size", "friction"), [(1, 0.1), (2, 0.1), (10, 0.1), (2, 0.03)])
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
-def test_sghmc_on_a_gaussian_has_the_exact_covariance_of_its_recurrence(size, temperature):
-    rule = SGHMCRule(0.03, 0.1, temperature, DECAY, IMAGES)
+def test_sghmc_on_a_gaussian_has_the_exact_covariance_of_its_recurrence(
+    size, friction, temperature
+):
+    rule = SGHMCRule(0.03, friction, temperature, DECAY, IMAGES)
     hessian = curvature_of(size)
     theta, velocity, _ = run_chains(
         rule, lambda t: t @ hessian, 40_000 // size, size, warm_up=300, looks=10, between=30
     )
     whole = hessian + DECAY * torch.eye(size, dtype=torch.float64)
-    exact, exact_velocity = sghmc_covariance(whole, 0.03, 0.1, rule.noise_std**2)
+    exact, exact_velocity = sghmc_covariance(whole, 0.03, friction, rule.noise_std**2)
     scale, velocity_scale = float(exact.diag().mean()), float(exact_velocity.diag().mean())
     torch.testing.assert_close(covariance(theta), exact, rtol=0, atol=0.035 * scale)
     torch.testing.assert_close(
@@ -267,6 +270,26 @@ def test_bayes_is_the_posterior_itself():
     sampler = named_sampler("bayes")
     assert sampler.temperature_for(10) == sampler.temperature_for(500) == 1.0
     assert sampler.prior == 1.0
+
+
+def test_bayes_has_little_friction_where_the_step_is_constant():
+    assert named_sampler("bayes").friction == 0.03
+    assert named_sampler("bayes", SGHMC(friction=0.2)).friction == 0.2
+    usual = SGHMC().friction
+    assert named_sampler("bayes", SGHMC(schedule="cosine")).friction == usual
+    assert named_sampler("bayes", Ensemble()).friction == Ensemble().friction
+
+
+@pytest.mark.parametrize("friction", [0.1, 0.03])
+def test_chain_forgets_its_start_as_friction_says(friction):
+    """A flat likelihood leaves the prior alone: θ relaxes as exp(−t ητ/(αn))."""
+    points, prior, step = 1000, 2.0, 0.05
+    rule = SGHMC(step=step, prior=prior, temperature=0.0, friction=friction).rule(points, 1.0)
+    theta = torch.full((1,), 5.0, dtype=torch.float64)
+    state = {"params": theta, **rule.slots(theta)}
+    for _ in range(round(friction * points / (step * prior))):
+        state |= rule.update(state, torch.zeros_like(theta))
+    assert float(state["params"]) == pytest.approx(5.0 / e, rel=0.12)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pseudocoreset.evaluation.evaluate import predictions
 from pseudocoreset.evaluation.metrics import scores
 from pseudocoreset.experts import ExpertOptions, ExpertStore, train_experts
 from pseudocoreset.methods import VBPC, BPCContrastive, BPCForwardKL, Method
-from pseudocoreset.posterior import named_sampler, sample
+from pseudocoreset.posterior import SGHMC, named_sampler, sample
 from pseudocoreset.reproduce.fidelity.predictions import without_first
 from pseudocoreset.reproduce.small.exact_kl import FORWARD, REVERSE, Descent, along_kl
 from pseudocoreset.reproduce.small.posterior import Effort, Found, by_hmc, log_posterior, signs_of
@@ -90,7 +90,13 @@ EXACT = {
 OF_ALL = {
     "hmc": "all images, other chains",
     "bayes": "all images, SGHMC, protocol `bayes`",
+    "bayes-friction": "the same with friction 0.1",
     "tuned": "all images, SGHMC, protocol `tuned`",
+}
+SAMPLERS = {
+    "bayes": named_sampler("bayes"),
+    "bayes-friction": named_sampler("bayes", SGHMC(friction=0.1)),
+    "tuned": named_sampler("tuned"),
 }
 
 
@@ -125,7 +131,7 @@ def measure_trial(seed: int, missing: Sequence[str]) -> Iterator[tuple[str, dict
     with TemporaryDirectory() as folder:
         experts = train_experts(data, NET, Path(folder) / "experts", EXPERTS, seed=seed, **QUIET)
         for name in missing:
-            if name in ("bayes", "tuned"):
+            if name in SAMPLERS:
                 found = _by_sampler(everything, data, seed, name)
             else:
                 points = everything
@@ -167,10 +173,10 @@ def _by_hmc(coreset: Pseudocoreset, data: Data, seed: int, name: str) -> Found:
     return by_hmc(coreset, data, PRIOR, EFFORT, seed, STUDY.name, name)
 
 
-def _by_sampler(everything: Pseudocoreset, data: Data, seed: int, protocol: str) -> Found:
+def _by_sampler(everything: Pseudocoreset, data: Data, seed: int, name: str) -> Found:
     """The package's own chains."""
     sampler = replace(
-        named_sampler(protocol), epochs=SAMPLER_EPOCHS, every=SAMPLER_EPOCHS // DRAWS, dsa="off"
+        SAMPLERS[name], epochs=SAMPLER_EPOCHS, every=SAMPLER_EPOCHS // DRAWS, dsa="off"
     )
     whole = sample(everything, sampler, chains=EFFORT.chains, weight=1.0, seed=seed, **QUIET)
     posterior = without_first(whole, DROPPED)
