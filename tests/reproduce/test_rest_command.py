@@ -203,7 +203,7 @@ def test_alexnet_alone_has_a_small_step(table):
     for cell in cells_of(table, "tuned", "cifar10"):
         if cell.ipc is not None:
             steps = {sampler.step for sampler in measuring.samplers_of(cell)}
-            assert steps == {0.01 if cell.on == "alexnet" else 0.03}, cell.name
+            assert steps == {0.003 if cell.on == "alexnet" else 0.03}, cell.name
 
 
 def test_one_coreset_is_made_for_several_networks(results, tmp_path):

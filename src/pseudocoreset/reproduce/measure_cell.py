@@ -51,7 +51,7 @@ FULL_SAMPLERS = (
     replace(SAMPLERS[1], epochs=50, every=5),
 )
 """Of all training images: 1,000 epochs over them would take twenty times as long."""
-SMALL_STEP = {"alexnet": 0.01}
+SMALL_STEP = {"alexnet": 0.003}
 """The step size where the protocols' 0.03 makes chains diverge."""
 READING = named_sampler("paper-epochs")
 """The second reading of the paper's protocol, for random images."""
