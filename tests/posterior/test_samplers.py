@@ -272,14 +272,6 @@ def test_bayes_is_the_posterior_itself():
     assert sampler.prior == 1.0
 
 
-def test_bayes_has_little_friction_where_the_step_is_constant():
-    assert named_sampler("bayes").friction == 0.03
-    assert named_sampler("bayes", SGHMC(friction=0.2)).friction == 0.2
-    usual = SGHMC().friction
-    assert named_sampler("bayes", SGHMC(schedule="cosine")).friction == usual
-    assert named_sampler("bayes", Ensemble()).friction == Ensemble().friction
-
-
 @pytest.mark.parametrize("friction", [0.1, 0.03])
 def test_chain_forgets_its_start_as_friction_says(friction):
     """A flat likelihood leaves the prior alone: θ relaxes as exp(−t ητ/(αn))."""

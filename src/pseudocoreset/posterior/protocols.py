@@ -21,14 +21,13 @@ PROTOCOLS: dict[str, Mapping[str, Any]] = {
     "tuned": {},
     "paper": {"temperature": None, "prior": 0.0},
     "paper-epochs": {"temperature": None, "prior": 0.0, "weight_decay": 5e-4, "first": True},
-    "bayes": {"temperature": 1.0, "prior": 1.0, "friction": 0.03},
+    "bayes": {"temperature": 1.0, "prior": 1.0},
 }
 """The settings of each protocol that differ from the sampler's defaults. `tuned`: the paper's chain
 with hardly any noise and with a prior. `paper`: the values of Kim et al. 2023. `paper-epochs`:
 another reading of them, with weight decay 5·10⁻⁴ and a sample after epochs 1, 101, …, 1001, so
 that one of eleven networks is hardly trained. `bayes`: the posterior at temperature 1 with the
-prior N(0, 1), in which the coreset counts as much as the data. With less friction its chains forget
-where they were sooner: αn/(ητ) steps."""
+prior N(0, 1), in which the coreset counts as much as the data."""
 FULL_WEIGHT = ("bayes",)
 """Protocols in which the coreset counts as much as the data (`full_weight`)."""
 
@@ -66,10 +65,6 @@ def named_sampler(protocol: str, sampler: Sampler | None = None) -> Sampler:
         )
     sampler = sampler or SGHMC()
     values = dict(PROTOCOLS[protocol])
-    if not isinstance(sampler, SGHMC):
-        values.pop("friction", None)  # that of an ensemble is its momentum
-        if values.get("temperature", 1.0) is None:
-            del values["temperature"]  # the paper's noise is that of SGHMC
-    elif sampler.schedule == "cosine":
-        values.pop("friction", None)  # chains must slow down as fast as their step size falls
+    if values.get("temperature", 1.0) is None and not isinstance(sampler, SGHMC):
+        del values["temperature"]  # the paper's noise is that of SGHMC
     return sampler.resolved(values)

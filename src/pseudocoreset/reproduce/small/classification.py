@@ -90,12 +90,12 @@ EXACT = {
 OF_ALL = {
     "hmc": "all images, other chains",
     "bayes": "all images, SGHMC, protocol `bayes`",
-    "bayes-friction": "the same with friction 0.1",
+    "bayes-friction": "the same with friction 0.03",
     "tuned": "all images, SGHMC, protocol `tuned`",
 }
 SAMPLERS = {
     "bayes": named_sampler("bayes"),
-    "bayes-friction": named_sampler("bayes", SGHMC(friction=0.1)),
+    "bayes-friction": named_sampler("bayes", SGHMC(friction=0.03)),
     "tuned": named_sampler("tuned"),
 }
 

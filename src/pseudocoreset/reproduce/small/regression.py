@@ -46,7 +46,7 @@ TITLES = {"random": "random points", "fbpc": "FBPC"}
 OF_ALL = {
     "hmc": "all points, other chains",
     "sghmc": "all points, SGHMC (`bayes`)",
-    "sghmc-friction": "the same with friction 0.1",
+    "sghmc-friction": "the same with friction 0.03",
     "sghmc-cosine": "all points, SGHMC, cosine cycles",
     "sgld": "all points, SGLD (`bayes`)",
     "ensemble": "all points, an ensemble of 40",
@@ -118,7 +118,7 @@ def _by_sampler(everything: Pseudocoreset, data: Data, seed: int, name: str) -> 
     """The package's own samplers at temperature 1, and an ensemble."""
     given: dict[str, Sampler] = {
         "sghmc": SGHMC(),
-        "sghmc-friction": SGHMC(friction=0.1),
+        "sghmc-friction": SGHMC(friction=0.03),
         "sghmc-cosine": SGHMC(schedule="cosine"),
         "sgld": SGLD(),
         "ensemble": Ensemble(),
