@@ -24,6 +24,7 @@ from pseudocoreset.reproduce.beyond.stored import (
 from pseudocoreset.reproduce.cells import Cell
 from pseudocoreset.reproduce.measure_cell import Work, described, experts_for
 from pseudocoreset.reproduce.shipped import shipped_coreset, shipped_path
+from pseudocoreset.reproduce.time_spent import TimeSpent
 
 EXPERTS_ALIKE = ("num", "epochs", "lr", "batch", "net", "dsa", "holdout")
 """The settings that the experts of all coresets of a cell share."""
@@ -93,13 +94,12 @@ def _with_coreset(
 ) -> BeyondCell:
     """The cell with one more coreset, or with more scores of it."""
     assert cell.ipc is not None
-    experts, experts_s, experts_whole = None, 0.0, True
+    experts, watch = None, None
     shipped = None
     if kind.shipped and not work.scope.holdout:
         shipped = shipped_coreset(out, work.scope, kind.shipped, cell.ipc, kind.recipe)
     if kind.experts and shipped is None:
         experts, watch = experts_for(cell, work)
-        experts_s, experts_whole = watch.seconds, watch.whole
         _refuse_other_experts(cell, found, experts)
     entries = [] if found is None else found.coresets
     before = next((each for each in entries if each["seed"] == seed), None)
@@ -111,7 +111,7 @@ def _with_coreset(
             made = shipped_again(shipped, kind.precision)
         else:
             made = make(kind, cell.ipc, work, experts, seed)
-        entry, coreset = before or _described(made, seed, experts, experts_s), made.coreset
+        entry, coreset = before or _described(made, seed, experts, watch), made.coreset
         coreset.save(kept, precision=coreset.precision)
     _refuse_other_coreset(cell, entry, coreset)
     scores = dict(entry["scores"])
@@ -129,8 +129,8 @@ def _with_coreset(
         "recipe": kind.recipe,
         "changes": dict(kind.changes),
         "experts": None if experts is None else described(experts),
-        "experts_s": experts_s,
-        "experts_whole": experts_whole,
+        "experts_s": watch.seconds if watch else 0.0,
+        "experts_whole": watch is None or watch.whole,  # by now, other processes have ended theirs
         "coresets": sorted(
             [*others, {**entry, "scores": scores}], key=lambda each: int(each["seed"])
         ),
@@ -141,14 +141,14 @@ def _with_coreset(
 
 
 def _described(
-    made: Made, seed: int, experts: ExpertStore | None, experts_s: float
+    made: Made, seed: int, experts: ExpertStore | None, watch: TimeSpent | None
 ) -> dict[str, Any]:
     coreset = made.coreset
     return {
         "seed": seed,
         "fingerprint": coreset.fingerprint,
         "experts": None if experts is None else experts.fingerprint,
-        "experts_s": experts_s,
+        "experts_s": watch.seconds if watch else 0.0,
         "storage": {
             "numbers": made.numbers,
             "bytes": made.bytes,

@@ -39,8 +39,8 @@ versions, device and time.
 - Scores are those of one network (the last sample of a chain, comparable with other
   people's single networks), of one chain, and of all chains pooled. The first two are means over
   the chains.
-- ± is the standard deviation over coresets of different seeds. The two best coresets of a size for
-  CIFAR-10 were made with different experts, trained in the same way.
+- ± is the standard deviation over coresets of different seeds. The three best coresets of a size
+  for CIFAR-10 were made with different experts, trained in the same way.
 - *at T* is the pooled posterior with its predictive distribution at temperature T. T was fitted on
   held-out training images, with another coreset made without these images. For CIFAR-10 that
   coreset had 20 experts, `--steps` 1500, 700 and 600, and image steps up to twice as large.
@@ -69,7 +69,7 @@ skipped. `--num` and `--epochs` set the number and epochs of the experts.
 
 ```sh
 pseudocoreset reproduce beyond --data cifar10:DIR --num 20 --holdout 5000 --cells 'best/*'
-pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --coresets 2 --cells 'best/*'
+pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --cells 'best/*'
 pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --steps 800 --cells 'ablation-*'
 pseudocoreset reproduce beyond --data cifar10:DIR --num 30 --coresets 1
 ```
