@@ -12,6 +12,7 @@ from pseudocoreset.cli import COMMANDS, main
 from pseudocoreset.cli.arguments import Parser
 from pseudocoreset.gallery import DATA as NAMES
 from pseudocoreset.gallery import FOLDER, commands, entries, gallery_path, sizes
+from pseudocoreset.posterior.weight import full_weight
 
 MOST_BYTES = 10_000_000
 
@@ -25,6 +26,7 @@ def test_scores_beside_a_coreset_are_of_that_coreset(entry):
     assert (entry.recipe, entry.about["method"]) == (made.config["recipe"], made.method)
     assert entry.about["protocol"]["split"] == "test"
     assert made.holdout == 0
+    assert full_weight(coreset).mean == made.num_train / coreset.num_seen
 
 
 def test_wheel_holds_the_gallery_and_nothing_else_in_its_place():
