@@ -781,3 +781,9 @@ def test_no_garbage_is_looked_for_while_a_command_is_imported():
         "assert gc.get_freeze_count() <= frozen"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_same_warning_is_shown_once(capsys):
+    words = ["plan", "evaluate", "gallery:digits-1", "--data", "digits", "--temperature", "1"]
+    assert main([*words, "--epochs", "4", "--every", "4", "--device", "cpu"]) == 0
+    assert capsys.readouterr().err.count("Give --weight 129.7") == 1

@@ -201,7 +201,7 @@ def test_augmentation_can_be_switched_off():
 
 def test_signs_of_how_sampling_went():
     hot = replace(SHORT, epochs=400, every=100, temperature=1.0, dsa="off", friction=0.5)
-    details = sample(hot).details
+    details = sample(hot, weight=1.0).details
     assert details["temperature"] == 1.0
     assert details["decay"] == pytest.approx(hot.prior / 6)
     assert len(details["loss_trace"][0]) == 40
@@ -262,7 +262,7 @@ def test_repr_is_one_line():
 )
 def test_chain_that_diverges_is_refused(kind, step, prior, epochs):
     sampler = kind(step=step, temperature=1.0, prior=prior, epochs=epochs, every=epochs)
-    assert refused(sample, sampler) == "step"
+    assert refused(sample, sampler, weight=1.0) == "step"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """How often each point counts: the weighted posterior of a linear regression is known exactly."""
 
+import warnings
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -69,3 +72,17 @@ def test_samples_have_the_moments_of_the_weighted_posterior(weight):
     assert float(((covariance - exact.covariance) / scale).abs().max()) < 0.05
     other = weighted_posterior(phi, y, 9 - weight, PRIOR, NOISE**2)  # the test tells them apart
     assert float(((mean - other.mean) / spread).abs().max()) > 0.1
+
+
+def test_warns_of_points_that_count_once_at_temperature_1():
+    coreset = made_coreset()
+    coreset = replace(coreset, provenance=replace(coreset.provenance, num_train=48))
+    how = {"chains": 1, "net": linear, "device": "cpu", "progress": False}
+    hot = SGHMC(epochs=1, every=1, temperature=1.0)
+    with pytest.warns(RuntimeWarning, match="Give `weight` 8 for the posterior of the 48"):
+        sample(coreset, hot, **how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample(coreset, hot, weight=1.0, **how)
+        sample(coreset, replace(hot, temperature=1e-6), **how)
+        sample(made_coreset(), hot, **how)

@@ -31,12 +31,13 @@ def run_command(module: Any, name: str, text: str, words: Sequence[str]) -> int:
     parser = Parser(f"pseudocoreset {name}", text, f"pseudocoreset {EXAMPLES[name]}")
     import torch
 
+    shown: set[str] = set()  # each warning is shown once
     try:
         module.configure(parser, list(words))
         arguments = parser.parse(list(words))
         with warnings.catch_warnings():
             warnings.simplefilter("always", RuntimeWarning)
-            warnings.showwarning = lambda message, *_, **__: _show_warning(message, parser)
+            warnings.showwarning = lambda message, *_, **__: _show_warning(message, parser, shown)
             _run(module, arguments)
     except UserError as error:
         return _refused(_with_flags(str(error), parser).rstrip("."))
@@ -81,9 +82,11 @@ def _refused(why: str) -> int:
     return 2
 
 
-def _show_warning(message: Warning | str, parser: Parser) -> None:
+def _show_warning(message: Warning | str, parser: Parser, shown: set[str]) -> None:
     text = printable(_with_flags(str(message), parser), LONGEST_SENTENCE)
-    print(f"pseudocoreset: warning: {text}", file=sys.stderr)
+    if text not in shown:
+        shown.add(text)
+        print(f"pseudocoreset: warning: {text}", file=sys.stderr)
 
 
 def _with_flags(text: str, parser: Parser) -> str:

@@ -243,12 +243,12 @@ def refuse_sampling(arguments: Arguments, why: str, *more: str) -> None:
             raise UserError(f"`{name}` has no effect {why}: leave it out.", name)
 
 
-def weight_of(arguments: Arguments, coreset: Pseudocoreset) -> WeightLike:
-    """How many times each point counts."""
+def weight_of(arguments: Arguments, coreset: Pseudocoreset) -> WeightLike | None:
+    """How many times each point counts, if the options or the protocol say so."""
     options = arguments.pick(SamplingOptions)
     if options.weight is not None:
         return options.weight
-    return full_weight(coreset) if options.protocol in FULL_WEIGHT else 1.0
+    return full_weight(coreset) if options.protocol in FULL_WEIGHT else None
 
 
 def stores_and_nets(

@@ -250,7 +250,7 @@ def plan_evaluate(
     *,
     seeds: int,
     chains: int = 1,
-    weight: WeightLike = 1.0,
+    weight: WeightLike | None = None,
     split: str = "test",
     device: DeviceLike = "auto",
 ) -> Plan:
@@ -263,7 +263,7 @@ def plan_evaluate(
         sampler: the sampler
         seeds: posteriors to sample
         chains: chains of each
-        weight: how many times each point counts
+        weight: how many times each point counts; default: as `evaluate` has it
         split: `test` or `holdout`
         device: where it will run
     """

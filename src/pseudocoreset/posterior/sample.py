@@ -1,5 +1,6 @@
 """From a coreset to networks drawn from its posterior."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, isfinite
@@ -62,11 +63,25 @@ def chains_for(
     full = isinstance(sampler, str) and sampler in FULL_WEIGHT
     complete = named_sampler(sampler) if isinstance(sampler, str) else sampler.resolved({})
     if weight is None:
-        weight = full_weight(coreset) if full else 1.0
+        weight = full_weight(coreset) if full else _once(coreset, complete)
     points = weight if isinstance(weight, PointWeights) else PointWeights(weight)
     if not 0 < points.mean < float("inf"):
         raise UserError(f"`weight` is {points.mean}: give a number above 0.", "weight")
     return Chains(complete, chains, points)
+
+
+def _once(coreset: Pseudocoreset, sampler: Sampler) -> float:
+    """Weight 1, with a warning where the posterior of the data was probably meant."""
+    known = coreset.provenance.num_train
+    if getattr(sampler, "temperature", None) == 1.0 and known and known > coreset.num_seen:
+        warnings.warn(
+            f"at temperature 1, the {coreset.num_seen:,} points of the coreset count once each, "
+            f"so the prior outweighs them. Give `weight` {known / coreset.num_seen:g} for the "
+            f"posterior of the {known:,} training points, or 1 for this one.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return 1.0
 
 
 def sample(
