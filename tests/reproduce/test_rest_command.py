@@ -189,7 +189,7 @@ def test_shipped_coreset_of_another_recipe_network_or_holdout_is_not_taken(resul
     assert measuring.shipped_for(cell, work) is not None
     for other in (
         replace(cell, recipe="tuned"),
-        replace(cell, made_for=FOUR_NORMS),
+        replace(cell, made_for=FOUR_NORMS),  # none of these is shipped
         replace(cell, ipc=1),
         replace(cell, table="table2"),
     ):
@@ -224,6 +224,16 @@ def test_one_coreset_is_made_for_several_networks(results, tmp_path):
         Pseudocoreset.load(shipped_path(out, SCOPE, "fbpc", 10)).fingerprint
         == (content(out, "table1", "fbpc-ipc10-paper")["fingerprints"][0])
     )  # it does not take the place of the shipped one
+    stored = shipped_path(out, SCOPE, "fbpc", 10, ("convnet", "resnet18", "vgg11"))
+    assert Pseudocoreset.load(stored).fingerprint == cell["fingerprints"][0]
+    # Another network's cell, with the folder of the run and without it.
+    for net in ("vgg11", "resnet18"):
+        run("cross-architecture", *SMALL, "--cells", f"fbpc@*/10/{net}", "--out", out, "--quiet")
+        again = content(out, "cross-architecture", name.replace("alexnet", net))
+        assert again["fingerprints"] == cell["fingerprints"]
+        assert (again["experts"] is None) == (net == "resnet18")
+        shutil.rmtree(tmp_path / "reproduce-work", ignore_errors=True)
+    assert not (tmp_path / "reproduce-work").exists()  # nothing was made again
 
 
 def test_norms_and_logits_are_drawn(results, tmp_path):

@@ -203,12 +203,21 @@ def spec_of(net: str) -> str:
 
 
 def shipped_for(cell: Cell, work: Work) -> Pseudocoreset | None:
-    """The coreset that a cell scores once more, where it is shipped: of its recipe, or none."""
-    if not TABLES[cell.table].again or cell.made_for != (CONVNET,) or cell.ipc is None:
+    """The coreset that a cell scores once more, where it is shipped: of its recipe, or none.
+
+    One for other networks than the ConvNet is made in `work`, whose experts its cells describe; the
+    shipped one is for cells that are measured without that folder.
+    """
+    if not TABLES[cell.table].again or cell.ipc is None:
         return None
     if work.results is None or work.scope.holdout:
         return None
-    return shipped_coreset(work.results, work.scope, cell.method, cell.ipc, cell.recipe)
+    made_here = f"{cell.coreset_name}-[0-9]*x*-seed{work.seed}"
+    if cell.made_for != (CONVNET,) and any((work.folder / "runs").glob(made_here)):
+        return None
+    return shipped_coreset(
+        work.results, work.scope, cell.method, cell.ipc, cell.recipe, cell.made_for
+    )
 
 
 def _made(cell: Cell, work: Work) -> Made:

@@ -13,6 +13,7 @@ from pseudocoreset.engine.progress import SILENT
 from pseudocoreset.recipes import NAMES as RECIPES
 from pseudocoreset.reproduce.beyond.stored import found_cells
 from pseudocoreset.reproduce.cells import (
+    CONVNET,
     SIZES,
     TABLES,
     Cell,
@@ -118,9 +119,16 @@ def _other_settings(measured: Measured, work: Work) -> list[str]:
 
 
 def _keep(cell: Cell, coreset: Pseudocoreset, scope: Scope, out: Path, all_methods: bool) -> None:
-    """Ship the coreset of FBPC, or of all methods that make one; the tuned one if there is one."""
-    wanted = cell.method == "fbpc" or (all_methods and cell.recipe is not None)
-    if not wanted or not TABLES[cell.table].ships or scope.holdout:
+    """Ship the coreset of FBPC, or of all methods that make one; the tuned one if there is one.
+
+    Those for other networks than the ConvNet are shipped, whatever the method.
+    """
+    if scope.holdout or cell.recipe is None:
+        return
+    if cell.made_for != (CONVNET,):
+        ship(cell, coreset, scope, out)
+        return
+    if not TABLES[cell.table].ships or (cell.method != "fbpc" and not all_methods):
         return
     if coreset.stored_bytes > LARGEST_SHIPPED and not all_methods:
         return
