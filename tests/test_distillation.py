@@ -14,12 +14,14 @@ from safetensors.torch import load_file
 
 import toy_methods
 from pseudocoreset import FBPC, Method, Mosaic, Pseudocoreset, UserError, distill, run_folder
+from pseudocoreset.augment import Augmentation
 from pseudocoreset.data import Scaling
 from pseudocoreset.distillation import FARTHEST, DistillOptions, resolve
 from pseudocoreset.engine.random import Rng
 from pseudocoreset.experts import ExpertStore
 from pseudocoreset.experts.targets import expert_targets
 from pseudocoreset.forms import Pixels
+from pseudocoreset.likelihoods import Categorical
 from pseudocoreset.methods import METHODS, method_class
 from pseudocoreset.methods import fbpc as fbpc_module
 from pseudocoreset.posterior import SGHMC, sample
@@ -812,6 +814,23 @@ def test_experts_answer_under_augmentations_of_their_own(data, store):
     plain = resolved(data, [store], fbpc(dsa="off"))
     still = expert_targets([store], points, plain.augmentation, job.likelihood, make_rng())
     assert not torch.allclose(found, still, atol=1e-3)
+
+
+def test_stores_count_equally_with_their_last_third_of_epochs(data, store, tmp_path):
+    longer = make_store(tmp_path / "longer", data, epochs=6)
+    points = data.scaling.apply(data.train.inputs[:5])
+    plain = Augmentation.parse("off", mirror=False)
+    found = expert_targets([store, longer], points, plain, Categorical(data.classes), make_rng())
+    means = []
+    for each, epochs in ((store, (2, 3)), (longer, (4, 5, 6))):
+        weights = [
+            each.snapshot(path, epoch, torch.device("cpu"))
+            for path in each.trajectories
+            for epoch in epochs
+        ]
+        rows = [each.make_net().apply(one, points).softmax(1) for one in weights]
+        means.append(torch.stack(rows).mean(0))
+    torch.testing.assert_close(found, (means[0] + means[1]) / 2)
 
 
 # Regression.

@@ -91,6 +91,9 @@ def _stage(
     stores = () if experts is None else (experts,)
     options = DistillOptions(ipc=ipc, **{k: v for k, v in changes.items() if k not in own})
     chosen = method(**{k: v for k, v in changes.items() if k in own})
+    if experts is not None:  # a recipe's epochs, as far as the experts go
+        shorter = chosen.within(experts.last_epoch, frozenset())
+        chosen = method(**{name: getattr(shorter, name) for name in chosen.given})
     job = resolve(work.data, stores, chosen, options, kind.recipe)
     try:
         return run_job(
