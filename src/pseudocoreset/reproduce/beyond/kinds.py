@@ -125,13 +125,15 @@ def controls(data: str, ipc: int) -> dict[str, Kind]:
 
 
 def ablation(data: str) -> dict[str, Kind]:
-    """The ingredients one by one, each row with one more than the row before it."""
+    """The best settings without one ingredient, with another, and with one more."""
     isotropic = ("fbpc-isotropic",)
     plain = {"form": "pixels", "labels": "hard"}
     return {
         "ablation-pixels": Kind("FBPC-isotropic, pixels, hard labels", isotropic, "tuned", plain),
-        "ablation-mosaic": Kind("+ form of the best", isotropic, changes={"labels": "hard"}),
-        "ablation-learned": Kind("+ learned labels (the best settings)", isotropic),
+        "ablation-mosaic": Kind(
+            "best settings, hard labels", isotropic, changes={"labels": "hard"}
+        ),
+        "ablation-learned": Kind("best settings: learned labels", isotropic),
         "ablation-experts": Kind(
             "the same, experts' labels instead", isotropic, changes={"labels": "experts"}
         ),

@@ -34,8 +34,9 @@ versions, device and time.
 - The idea of storing several smaller images in one (`--form`) is from IDC (Kim et al. 2022,
   "Dataset condensation via efficient synthetic-data parameterization").
 - *numbers* counts pixels and label values. A soft label has one number per class, a hard label one.
-  *bytes* is the size of the file. *stored / seen* counts stored images and images that the network
-  sees.
+  *bytes* counts those of pixels and labels, without the header of the file; for JPEG files without
+  the tables that all have in common. *stored / seen* counts stored images and images that the
+  network sees.
 - Scores are those of one network (the last sample of a chain, comparable with other
   people's single networks), of one chain, and of all chains pooled. The first two are means over
   the chains.
@@ -57,8 +58,7 @@ versions, device and time.
 _PUBLISHED = """\
 † quoted from memory, not checked against the paper. Protocols differ: VBPC is scored by its own
 closed form on a wider network, and some other methods choose the best checkpoint on the test
-images. The second group of methods stores something other than images, with the storage of this
-many images.
+images. Methods that store *something else* have the storage of this many images.
 """
 _COMMANDS = """\
 ## Commands
@@ -84,8 +84,8 @@ pseudocoreset sample results/coresets/cifar10-best-ipc50.safetensors --chains 12
 
 
 _CAPTION = """\
-*1, 10 and 50 stored images per class, from left to right. Grey marks are published methods, which
-the [table](#published-figures) names.*
+*1, 10 and 50 stored images per class, from left to right. For JPEG files, each byte counts as a
+number. Grey marks are published methods, which the [table](#published-figures) names.*
 """
 
 
@@ -150,7 +150,7 @@ def _scope_parts(out: Path, scope: Scope, results: str) -> list[str]:
         ]
     if scope == OWN:
         goals = goals_table(lambda data: found_cells(out, Scope(data))).markdown()
-        bold = "Bold: both accuracy and NLL meet the goal.\n"
+        bold = "In bold what is met; of two figures, both.\n"
         parts += ["### Published figures\n", published_table(found).markdown(), _PUBLISHED]
         parts.append(folded("Goals, set before measuring", bold, goals))
     return parts

@@ -20,7 +20,7 @@ OURS = {
     "ours, one chain": ("best", "chain"),
     "ours, one network": ("best", "single"),
 }
-CONTROLS = "controls, chains pooled"
+CONTROLS = "ours, controls, chains pooled"
 POSTERIORS, NETWORKS, OTHERS = (
     "published, by a posterior",
     "published, one network",
@@ -55,11 +55,14 @@ class Point(NamedTuple):
 def points_of(found: Found, scope: Scope) -> list[Point]:
     """What the plot shows; nothing where no cell was measured."""
     ours = [
-        point for label, (name, way) in OURS.items() for point in _measured(found, label, name, way)
+        point
+        for label, (name, way) in OURS.items()
+        for point in _measured(found, label, name, way, label)
     ]
-    names = [name for name in kinds(scope.data, SIZES[0]) if not name.startswith("best")]
-    for name in names:
-        ours += _measured(found, CONTROLS, name, "pooled")
+    for name, control in kinds(scope.data, SIZES[0]).items():
+        if not name.startswith("best"):
+            title = control.title.removeprefix("random images as ").replace(" of quality 25", "")
+            ours += _measured(found, CONTROLS, name, "pooled", title.replace("pixels, ", ""))
     if not ours or scope != Scope(DATA):
         return ours
     theirs = []
@@ -70,7 +73,7 @@ def points_of(found: Found, scope: Scope) -> list[Point]:
     return [*theirs, *ours]
 
 
-def _measured(found: Found, kind: str, name: str, way: str) -> list[Point]:
+def _measured(found: Found, kind: str, name: str, way: str, label: str) -> list[Point]:
     points = []
     for ipc in SIZES:
         cell = found.get(Cell(BEYOND, name, ipc, None))
@@ -79,7 +82,6 @@ def _measured(found: Found, kind: str, name: str, way: str) -> list[Point]:
         accuracy, nll = (cell.score(score, way) for score in ("accuracy", "nll"))
         numbers = cell.storage("numbers") or cell.storage("bytes")  # a byte of a JPEG is a number
         if accuracy is not None and nll is not None and numbers is not None:
-            label = f"{name}, ours" if kind == CONTROLS else kind
             points.append(Point(kind, label, ipc, numbers, accuracy.mean, nll.mean))
     return points
 
@@ -105,7 +107,7 @@ def storage_plot(points: list[Point]) -> Drawing:
         axes.yaxis.set_label_coords(-0.06, 0.5)
         axes.set_xscale("log")
         numbers = [point.numbers for point in shown]
-        axes.set_xlim(min(numbers) / 1.3, max(numbers) * 4.5)  # room for names
+        axes.set_xlim(min(numbers) / 1.3, max(numbers) * 5)  # room for names
         for kind, mark in _MARKS.items():
             of_kind = sorted((p for p in shown if p.kind == kind), key=lambda p: p.numbers)
             places = [[p.numbers, _height(p, axes is upper)] for p in of_kind]
