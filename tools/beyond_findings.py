@@ -34,8 +34,8 @@ What the coresets store: with 1 per class 16 small images in one (`mosaic:4`), w
 (`mosaic:2`), and with 50 two in one, with full brightness and colour at half the resolution
 (`chroma:1`). Concepts explain [forms](concepts.md#form) and other
 [words](concepts.md#words-used-in-this-documentation), methods the empirical
-[covariance](methods.md#fbpc) and the [unrolled](methods.md#unrolled) finish. The recipe of Fashion-MNIST was found by
-[`tune`](tune.md#fashion-mnist-on-a-gpu).
+[covariance](methods.md#fbpc) and the [unrolled](methods.md#unrolled) finish. The recipe of
+Fashion-MNIST was found by [`tune`](tune.md#fashion-mnist-on-a-gpu).
 
 `pseudocoreset predict results/posteriors/cifar10-best-ipc50.safetensors PHOTO` predicts with a
 posterior of the best coreset of 50 per class: 12 networks in 7.7 MB, 77.9 % and NLL 0.64 on the
