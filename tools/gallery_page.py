@@ -43,7 +43,8 @@ pseudocoreset evaluate gallery:cifar10-10 --data cifar10:DIR
 Scores are accuracy in per cent / NLL on the test set: the mean of one chain with its deviation over
 chains, and the samples of all chains pooled. The file holds the *stored* images; networks are
 trained on the *seen* ones. `pseudocoreset info gallery:cifar10-10` shows how a coreset was made.
-The JSON file next to it in the package states how it was scored.
+The JSON file next to it in the package states how it was scored. The `best` coresets of CIFAR-10
+here are the first of three; the [results](beyond.md) are means of three.
 
 """
 
