@@ -347,4 +347,4 @@ def test_every_option_has_an_effect_on_something():
     parser = Parser("reproduce", "")
     command.configure(parser, [])
     known = {*command._ALWAYS}.union(*(each.uses for each in REPRODUCIBLE.values()))
-    assert known - {"names"} | {"target", "task"} == set(parser._owners)
+    assert known - {"names"} == set(parser._owners)

@@ -127,6 +127,7 @@ class Parser:
         title: str | None = None,
         default: str = "",
         of: Collection[str] | None = None,
+        without: Collection[str] = (),
         users: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
         """Add a flag for each field of a dataclass.
@@ -136,10 +137,13 @@ class Parser:
             title: a heading for its flags in the help
             default: what the default is, in words, where it is not the field's own
             of: the fields with that default; by default all
+            without: fields that the command has no use for
             users: what a field has an effect on, where the help names it
         """
         group: Any = self._parser if title is None else self._parser.add_argument_group(title)
         for each in fields(options):
+            if each.name in without:
+                continue
             owner = self._owners.get(each.name)
             if owner is not None:
                 raise UserError(

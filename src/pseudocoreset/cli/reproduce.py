@@ -53,7 +53,9 @@ def configure(parser: Parser, words: list[str]) -> None:  # noqa: ARG001
     """Define the options of the command."""
     parser.positional("names", f"{', '.join(REPRODUCIBLE)}; default: {', '.join(OF_PAPER)}", "*")
     parser.add(_Options)
-    parser.add(DataOptions, default="measure nothing, render only", of=["data"])
+    of_tables = ("target", "task")
+    nothing = "measure nothing, render only"
+    parser.add(DataOptions, default=nothing, of=["data"], without=of_tables)
     parser.add(ReproduceOptions, users=few_users)
     parser.add(ScaleOptions)
     parser.add(ResumeOptions)
