@@ -21,6 +21,7 @@ from pseudocoreset.reproduce.pictures import logits_path, norms_path
 from pseudocoreset.reproduce.registry import REPRODUCIBLE
 from pseudocoreset.reproduce.shipped import shipped_path
 
+REAL_NETS = dict(measuring.OTHER_NETS)
 SMALL = ["--data", "digits", "--num", 1, "--epochs", 2, "--steps", 1, "--seeds", 2]
 SCOPE = Scope("digits")
 SHORT = SGHMC(epochs=2, every=1)
@@ -113,7 +114,7 @@ def test_table2_has_its_cells_in_half_precision_from_the_epochs_used(tmp_path, c
     details = page[page.index("<summary>More scores and how each was made", start) :]
     below = line_of(details, "10", "FBPC-isotropic", "best")
     for line, pooled in ((below, best["pooled"]), (again, best["by_paper"]["pooled"])):
-        assert f"| {100 * pooled['accuracy']:.2f} / {pooled['nll']:.2f} |" in line
+        assert f"| {100 * pooled['accuracy']:.2f} / {pooled['nll']:.2f} (2) |" in line
     assert "× 2 epochs at learning rate 0.02, 1 of 3 updates" in below
     assert "1 of 3 updates, form mosaic:2, 2 seeds" in below
     assert "### Table 1" not in page[page.index("## Digits") :]  # nothing of it is measured
@@ -236,6 +237,26 @@ def test_one_coreset_is_made_for_several_networks(results, tmp_path):
     assert not (tmp_path / "reproduce-work").exists()  # nothing was made again
 
 
+def test_names_of_networks():
+    for norm in ("group", "layer", "batch"):
+        assert REAL_NETS[norm] == f"convnet:norm={norm}"
+    for name in ("resnet18", "resnet34", "vgg11", "alexnet"):
+        assert REAL_NETS[name] == name
+
+
+def test_coreset_of_other_updates_is_made_again(results, tmp_path):
+    out = tmp_path / "results"
+    shutil.copytree(results, out)
+    words = ["--cells", "fbpc@*/10/vgg11", "--out", out, "--quiet"]
+    run("cross-architecture", *SMALL, *words)
+    shutil.rmtree(tmp_path / "reproduce-work")
+    name = "fbpc-for-convnet+resnet18+vgg11-ipc10-paper"
+    run("cross-architecture", *SMALL, "--steps", 2, "--cells", "fbpc@*/10/convnet", "--out", out)
+    again = content(out, "cross-architecture", name)
+    assert again["coreset"]["config"]["steps"] == 2
+    assert again["experts"] is not None
+
+
 def test_norms_and_logits_are_drawn(results, tmp_path):
     out = tmp_path / "results"
     shutil.copytree(results, out)
@@ -245,7 +266,11 @@ def test_norms_and_logits_are_drawn(results, tmp_path):
     assert files == {several, *(f"{several}-on-{norm}" for norm in FOUR_NORMS[1:])}
     assert norms_path(out, SCOPE).exists()
     assert logits_path(out, SCOPE).exists()
-    found = content(out, "norms", f"{several}-on-batch")["outputs"]
+    cell = content(out, "norms", f"{several}-on-batch")
+    nets = [cell["experts"]["net"], *(each["net"] for each in cell["experts"]["others"])]
+    norms = [net.partition("norm=")[2].partition(",")[0] for net in nets]
+    assert norms == ["instance", "group", "layer", "batch"]
+    found = cell["outputs"]
     assert found["class"] == "0"
     folder = tmp_path / "reproduce-work" / "digits" / "runs" / f"{several}-1x2-seed0"
     coreset = Pseudocoreset.load(folder / "coreset.safetensors").rounded("half")

@@ -206,18 +206,23 @@ def shipped_for(cell: Cell, work: Work) -> Pseudocoreset | None:
     """The coreset that a cell scores once more, where it is shipped: of its recipe, or none.
 
     One for other networks than the ConvNet is made in `work`, whose experts its cells describe; the
-    shipped one is for cells that are measured without that folder.
+    shipped one is for cells that are measured without that folder, if it has as many updates.
     """
     if not TABLES[cell.table].again or cell.ipc is None:
         return None
     if work.results is None or work.scope.holdout:
         return None
-    made_here = f"{cell.coreset_name}-[0-9]*x*-seed{work.seed}"
-    if cell.made_for != (CONVNET,) and any((work.folder / "runs").glob(made_here)):
-        return None
-    return shipped_coreset(
+    found = shipped_coreset(
         work.results, work.scope, cell.method, cell.ipc, cell.recipe, cell.made_for
     )
+    if found is None or cell.made_for == (CONVNET,):
+        return found
+    made_here = f"{cell.coreset_name}-[0-9]*x*-seed{work.seed}"
+    updates = work.options.steps
+    if updates is None:
+        updates = CellSettings.of(cell, work.data.name).options.steps
+    same = found.provenance.config["steps"] == updates
+    return found if same and not any((work.folder / "runs").glob(made_here)) else None
 
 
 def _made(cell: Cell, work: Work) -> Made:
