@@ -222,7 +222,7 @@ def test_rendered_has_a_page_and_latex_beside_the_cells(tmp_path):
     assert "scored on 5,000 held-out training images" in page
     assert "made and sampled without augmentation" in page
     assert "epochs per chain: 50, with the augmentation of the distillation." in page
-    assert "100 images: temperature 1.0 × 10⁻³, weight decay 0.1" in page
+    assert "100 images seen: temperature 1.0 × 10⁻³, weight decay 0.1" in page
 
 
 def test_results_page_has_what_a_person_adds(tmp_path):

@@ -88,7 +88,7 @@ def test_table2_has_the_papers_figures_but_not_beside_our_best(tmp_path):
     assert line_of(text, "10", "FBPC-isotropic", "best").startswith(
         "| 10 | FBPC-isotropic | best | 50.00 ± 0.10 | – | – | 2.00 ± 0.01 |"
     )
-    assert "| 52.50 / 1.88 |" in line_of(text, "10", "FBPC-isotropic", "best")
+    assert "| 52.50 / 1.88 (5) |" in line_of(text, "10", "FBPC-isotropic", "best")
     assert text.count("52.50 / 1.88") == 1  # with the paper's protocol it is not known
     page = results_page(tmp_path, tmp_path / "results.md")
     assert "## CIFAR-100, scored on the test images" in page
@@ -250,8 +250,8 @@ def test_goals_are_of_the_measured_cells(tmp_path):
     stored(tmp_path, CIFAR100, made(Cell("table2", "fbpc", 1, "tuned"), 22.5, 3.5), best)
     text = rest_goals_table(tmp_path, CIFAR100).markdown()
     assert line_of(text, "FBPC, 1 per class").endswith("| 22 / 3.60 | 22.50 / 3.50 | met |")
-    short = "| 47 | 46.50 / 2.00 | 0.50 short |"
-    assert line_of(text, "`best`, 10 stored per class, chains pooled").endswith(short)
+    short = "| 47 | 46.50 / 2.00 (5 chains) | 0.50 short |"
+    assert line_of(text, "`best`, 10 stored per class, 10 chains pooled").endswith(short)
     assert len(text.splitlines()) == 4
     stored(tmp_path, CIFAR10, corrupted("fbpc", {1: 0.0}))
     text = rest_goals_table(tmp_path, CIFAR10).markdown()

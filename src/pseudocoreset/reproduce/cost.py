@@ -12,6 +12,7 @@ from pseudocoreset.reproduce.text_table import TextTable
 STORED = "benchmark.json"
 NETS = {"lenet": "LeNet", "convnet": "ConvNet", "resnet18": "ResNet18"}
 UNKNOWN = "–"
+NO_COSTS = "cost: there is no {}/benchmark.json; benchmarks/speed.py measures it."
 Rows = dict[tuple[str, str, int], dict[str, Any]]
 """What was measured of an update, by method, network and images per class."""
 

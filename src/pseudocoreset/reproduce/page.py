@@ -151,7 +151,7 @@ def _scope_parts(out: Path, scope: Scope, results: str, goals: str) -> list[str]
     sampled = [cell for table in (*FIRST, TABLE2) for cell in found[table].values()]
     if sampled:
         parts.append(folded("How posteriors were sampled", _protocol_words(sampled)))
-    return parts + _command_parts(found.values(), scope)
+    return parts + _command_parts(found.values(), scope, out.name)
 
 
 def _first_tables(out: Path, scope: Scope, results: str, found: Mapping[str, Found]) -> list[str]:
@@ -187,11 +187,12 @@ def _more_pictures(out: Path, scope: Scope, results: str) -> list[str]:
         norms_path(out, scope): "Accuracy by norm, of coresets made for one norm and for four",
         logits_path(out, scope): "One image of a coreset, and outputs of networks of four norms",
     }
-    return [
+    pictures = [
         f"![{words}]({_place(path, out, results)})\n"
         for path, words in drawn.items()
         if path.exists()
     ]
+    return ["### Pictures of norms\n", *pictures] if pictures else []
 
 
 def _protocol_words(measured: list[Measured]) -> str:
@@ -203,12 +204,13 @@ def _protocol_words(measured: list[Measured]) -> str:
         what = "all training images" if cell.cell.method == FULL else "coresets"
         what += "" if cell.cell.dsa else " made and sampled without augmentation"
         users.setdefault(protocol_sentence(protocol), {})[what] = None
-        noises[cell.content["coreset"]["images"]] = (
+        coreset = cell.content["coreset"]
+        noises[coreset.get("seen", coreset["images"])] = (
             f"temperature {significant(protocol['temperature'])}, "
             f"weight decay {significant(protocol['weight_decay'])}"
         )
     lines = [f"- {', '.join(names)}: {sentence}\n" for sentence, names in users.items()]
-    sizes = "; ".join(f"{images:,} images: {noises[images]}" for images in sorted(noises))
+    sizes = "; ".join(f"{images:,} images seen: {noises[images]}" for images in sorted(noises))
     lines.append(
         "- For coresets, the step, friction, epochs and samples are the paper's. The temperature "
         "and the prior N(0, 1/τ), which is a weight decay of τ/m, were chosen once on held-out "
@@ -278,11 +280,15 @@ def _coreset_parts(out: Path, scope: Scope, found: Found) -> list[str]:
     ]
 
 
-def _command_parts(tables: Iterable[Found], scope: Scope) -> list[str]:
+def _command_parts(tables: Iterable[Found], scope: Scope, folder: str) -> list[str]:
     """The commands that measure all cells of the page."""
     lines = [line for found in tables for line in commands_for(found, scope)]
     if not lines:
         return []
     listed = "\n".join(lines)
-    words = "These commands measure the cells again with the current code and settings:\n"
+    words = (
+        "These commands measure the cells again with the current code and settings. Where a cell "
+        f"was made with the shipped coreset, copy it first: `cp -rL {folder}/coresets elsewhere/`."
+        "\n"
+    )
     return [folded("Commands", words, f"```sh\n{listed}\n```\n")]

@@ -23,7 +23,7 @@ from pseudocoreset.reproduce.cells import (
     cells_of,
     fidelity_cells,
 )
-from pseudocoreset.reproduce.cost import cost_markdown
+from pseudocoreset.reproduce.cost import NO_COSTS, cost_markdown
 from pseudocoreset.reproduce.covariance import measure as covariance
 from pseudocoreset.reproduce.exact.measure import measure_exact, stored
 from pseudocoreset.reproduce.exact.problems import PROBLEMS
@@ -94,7 +94,7 @@ REPRODUCIBLE = {
         "memory and time of an update, from the benchmark's results",
         _DATA,
         lambda *_: ["written of benchmark.json, which benchmarks/speed.py measures"],
-        lambda out, _: cost_markdown(out),
+        lambda out, _: cost_markdown(out) or NO_COSTS.format(out),
     ),
     "pictures": Reproducible(
         "the images of the FBPC coresets",

@@ -53,7 +53,7 @@ NET_TITLES = {
 """The networks as people call them; in the table of norms the ConvNet is one of instance norm."""
 NORM_TITLES = {**NET_TITLES, CONVNET: "instance norm"}
 PAPERS = "with the paper's protocol"
-POOLED = "chains pooled"
+POOLED = "chains pooled (number)"
 DETAILS = ("NLL of Kim et al.", "ECE", "Brier", POOLED, MADE_WITH)
 """The columns that are folded away below a table that has the last of them."""
 
@@ -135,7 +135,9 @@ def _row_key(cell: Cell) -> tuple[str, str, str]:
 def _pooled(measured: Measured) -> str:
     """Accuracy / NLL of all chains together; random images of several draws have none."""
     pooled = measured.content.get("pooled")
-    return UNKNOWN if not pooled else f"{100 * pooled['accuracy']:.2f} / {pooled['nll']:.2f}"
+    if not pooled:
+        return UNKNOWN
+    return f"{100 * pooled['accuracy']:.2f} / {pooled['nll']:.2f} ({measured.seeds})"
 
 
 def _table2(found: Found, scope: Scope) -> list[Section]:
@@ -151,13 +153,25 @@ def _corruptions(found: Found, scope: Scope) -> list[Section]:
     for cells, how, file in ((found, "", ""), (by_paper(found), f" {PAPERS}", "-by-paper")):
         rows = corruptions_table(cells, scope)
         title = f"Corruptions{how}: {TABLES[CORRUPTIONS].shows}"
-        printed = "Means over severities, with the paper's figures in brackets."
+        of_paper = ", with the paper's figures in brackets" if scope == Scope(paper.DATA) else ""
+        lines = [f"Means over severities{of_paper}.", *_clean_sentences(cells, scope)]
+        printed = "\n".join(lines)
         made.append(Section(CORRUPTIONS, title, rows, printed, file, folded=bool(file)))
         words = "\n".join(f"- {line}" for line in fit_sentences(cells, scope))
         title = f"Corruptions by severity{how}"
         rows = severities_table(cells, scope)
         made.append(Section(CORRUPTIONS, title, rows, words, f"{file}-severities", folded=True))
     return made
+
+
+def _clean_sentences(found: Found, scope: Scope) -> list[str]:
+    """The accuracy on images that are not corrupted, and what each coreset was made with."""
+    lines = []
+    for cell, measured in found.items():
+        accuracy, made = shown(measured.score("accuracy"), 1), made_with(measured, scope.data)
+        named = f"{TITLES[cell.method]}, recipe `{cell.recipe}`"
+        lines.append(f"- {named}: {accuracy} % on clean images; {made}.")
+    return lines
 
 
 def pair(measured: Measured | None) -> str:
@@ -182,7 +196,8 @@ def by_network(
         cells = [replace(coreset, on=net) for net in nets]
         measured = [found[cell] for cell in cells if cell in found]
         figures = (pair(found.get(cell)) + theirs(cell) for cell in cells)
-        words = made_with(measured[0], scope.data)
+        made = next((each for each in measured if each.content["experts"]), measured[0])
+        words = made_with(made, scope.data)
         lines.append((str(coreset.ipc), named(coreset), str(coreset.recipe), *figures, words))
     header = (IPC, "coreset", "recipe", *(titles[net] for net in nets), MADE_WITH)
     return TextTable(header, [lines])

@@ -74,13 +74,21 @@ class Measured:
 
 
 def other_than_recipe(measured: Measured, data: str) -> dict[str, tuple[Any, Any]]:
-    """Settings of a cell that its recipe of today has otherwise: its own, and the recipe's."""
+    """Settings of a cell that its recipe of today has otherwise: its own, and the recipe's.
+
+    Of a shipped coreset, of whose experts the cell knows nothing, the number of updates.
+    """
     cell, content = measured.cell, measured.content
-    if cell.ipc is None or cell.recipe is None or content["experts"] is None:
+    if cell.ipc is None or cell.recipe is None:
         return {}
     config = with_names_of_today(content["coreset"]["config"])
-    settings = CellSettings.of(cell, data)
-    wanted = settings.config(content["experts"]["epochs"], content["coreset"]["images"])
+    settings, experts = CellSettings.of(cell, data), content["experts"]
+    if experts is None:
+        wanted: dict[str, Any] = {"steps": settings.options.steps}
+    else:
+        wanted = settings.config(experts["epochs"], content["coreset"]["images"])
+        if wanted.get("to_epoch", 0) is None and config.get("to_epoch") == experts["epochs"]:
+            del wanted["to_epoch"]  # none is their last
     return {n: (config[n], v) for n, v in wanted.items() if n in config and config[n] != v}
 
 

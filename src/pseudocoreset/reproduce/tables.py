@@ -119,7 +119,7 @@ def made_with(measured: Measured, data: str) -> str:
     elif measured.cell.method == FULL:
         parts.append(f"{content['protocol']['epochs']} epochs of SGHMC")
     elif measured.cell.recipe is not None:
-        parts.append("the shipped coreset")
+        parts += ["the shipped coreset", *unlike_recipe(measured, data)]
     else:
         parts.append("new images each seed")
     parts.append(counted(measured.seeds, "seed"))
@@ -238,6 +238,8 @@ def dsa_made_with(without: Found, scope: Scope) -> str:
 def experts_words(store: Mapping[str, Any]) -> str:
     """How many experts, trained for how long, and an unusual learning rate."""
     words = f"{counted(store['num'], 'expert')} × {counted(store['epochs'], 'epoch')}"
+    if store.get("others"):
+        words += f" of each of {1 + len(store['others'])} networks"
     lr = store.get("lr", EXPERT_LR)
     return words if lr == EXPERT_LR else f"{words} at learning rate {lr:g}"
 
