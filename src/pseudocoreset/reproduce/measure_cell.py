@@ -221,7 +221,7 @@ def shipped_for(cell: Cell, work: Work) -> Pseudocoreset | None:
     updates = work.options.steps
     if updates is None:
         updates = CellSettings.of(cell, work.data.name).options.steps
-    same = found.provenance.config["steps"] == updates
+    same = found.provenance.config.get("steps") == updates
     return found if same and not any((work.folder / "runs").glob(made_here)) else None
 
 
