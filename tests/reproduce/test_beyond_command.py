@@ -34,7 +34,7 @@ BEST = {
     "lr_images": 1.0,
     "from_epoch": 5,  # later than the experts go
     "samples": 2,
-    "gamma": 2.0,
+    "gamma": 2.5,  # another than FBPC's own
 }
 
 
