@@ -25,7 +25,6 @@ For CIFAR-10:
   other way round? That is known for a [small network](fidelity.md#a-small-network-on-digits) only.
 - **Another coreset of the same recipe**: the standard deviation of the accuracy over three coresets
   is 0.6 points at 1 per class, and at most 0.3 at 10 and 50.
-
 - **Goals met**: chains pooled at 1 and 10 per class, calibration, time at 10 and 50, Fashion-MNIST.
   **Missed**: one chain by 1.0 to 1.6 points, FBPC in plain pixels by 1.0 to 1.2, pooled at 50 by
   1.2, the highest goals, and 5.9 minutes instead of 5 at 1 per class.
